@@ -1,0 +1,3 @@
+module github.com/seed-ee4278a0/throttled
+
+go 1.26
