@@ -1,3 +1,5 @@
 module github.com/seed-ee4278a0/throttled
 
 go 1.26
+
+require github.com/cespare/xxhash/v2 v2.3.0 // indirect
