@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/seed-ee4278a0/throttled/policy"
+)
+
+// A Request is one packet of a batch.
+type Request struct {
+	Endpoint netip.AddrPort
+	Policy   PolicyID
+	Bytes    int // payload; a negative number is an invalid request
+}
+
+// Evaluate decides on one packet, connection or request under the default
+// policy.
+//
+// A zero or otherwise invalid address is denied with a HardLockout and counted
+// as invalid; so is everything after Close, which is not counted.
+func (e *Engine) Evaluate(ep netip.AddrPort) policy.Decision {
+	return e.EvaluatePolicy(ep, 0)
+}
+
+// EvaluatePolicy is Evaluate under another policy. An unknown policy is denied
+// like an invalid address.
+func (e *Engine) EvaluatePolicy(ep netip.AddrPort, id PolicyID) policy.Decision {
+	at, s := e.now()
+	return e.decide(Request{Endpoint: ep, Policy: id}, at, s)
+}
+
+// EvaluateBatch decides on the requests in their order, at one reading of the
+// clock, and writes the decisions to out. It panics where out is shorter than
+// reqs.
+func (e *Engine) EvaluateBatch(reqs []Request, out []policy.Decision) {
+	if len(out) < len(reqs) {
+		panic("engine: EvaluateBatch: out is shorter than reqs")
+	}
+	at, s := e.now()
+	for i := range reqs {
+		out[i] = e.decide(reqs[i], at, s)
+	}
+}
+
+func (e *Engine) decide(r Request, at policy.Instant, s *segment) policy.Decision {
+	if e.closed.Load() {
+		return policy.Decision{Reason: policy.HardLockout}
+	}
+	if !r.Endpoint.IsValid() || r.Bytes < 0 || r.Policy > maxPolicyID {
+		return e.refuse()
+	}
+	k := e.key(r.Endpoint, r.Policy)
+	if l := e.lists.Load(); l != nil {
+		if d, listed := l.decide(r.Endpoint.Addr(), at.Now); listed {
+			if !e.table.Count(k, d) {
+				return e.refuse()
+			}
+			return d
+		}
+	}
+	d, ok := e.table.Decide(k, at, int64(r.Bytes))
+	if !ok {
+		return e.refuse()
+	}
+	if d.Reason == policy.SoftThrottle {
+		d.RetryAfter = s.real(at.Now, d.RetryAfter)
+	}
+	return d
+}
+
+// refuse answers what nobody can be held to.
+func (e *Engine) refuse() policy.Decision {
+	e.invalid.Add(1)
+	return policy.Decision{Reason: policy.HardLockout}
+}
+
+// LimitsBytes reports whether the policy has a byte budget.
+func (e *Engine) LimitsBytes(id PolicyID) bool {
+	r := e.names.Load().rule(id)
+	return r != nil && r.HasBytes()
+}
+
+// TakeBytes takes up to n tokens of the endpoint's byte budget, as many as
+// there are, and returns how many that was and, where it was not all, how long
+// it is until there is one. It is for streams, whose connection was decided on
+// before: it charges no packet, counts no violation and asks neither lists nor
+// lockouts. A policy without a byte budget gives all n; an invalid request and
+// a closed engine give none, and Never.
+func (e *Engine) TakeBytes(ep netip.AddrPort, id PolicyID, n int) (took int, wait time.Duration) {
+	if e.closed.Load() || !ep.IsValid() || n < 0 || id > maxPolicyID {
+		return 0, policy.Never
+	}
+	at, s := e.now()
+	got, wait, ok := e.table.TakeBytes(e.key(ep, id), at, int64(n))
+	if !ok {
+		return 0, policy.Never
+	}
+	return int(got), s.real(at.Now, wait)
+}
+
+// unlimited is the credit of an endpoint that no bucket stands for.
+const unlimited = math.MaxUint16

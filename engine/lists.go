@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/shard"
+)
+
+// A Ban keeps the addresses of a prefix out.
+type Ban struct {
+	Prefix netip.Prefix
+	Until  time.Time // zero: until Unban
+	Note   string
+}
+
+// lists are the bans and exemptions. They are immutable.
+type lists struct{ prefixes *bart.Table[listed] }
+
+// listed is what is known of one prefix. Both may be true of it; the exemption
+// wins then.
+type listed struct {
+	exempt bool
+	banned bool
+	until  int64 // end of the ban on the engine's clock; forever: until Unban
+	note   string
+}
+
+const forever = math.MaxInt64
+
+func (l listed) active(now int64) bool { return l.exempt || l.banned && now < l.until }
+
+// decide decides on an address by the longest prefix that holds it. An ended
+// ban is looked through: it may hide a shorter prefix until it is swept out.
+func (l *lists) decide(addr netip.Addr, now int64) (d policy.Decision, ok bool) {
+	addr = addr.Unmap().WithZone("")
+	rule, ok := l.prefixes.Lookup(addr)
+	if !ok {
+		return d, false
+	}
+	if rule.active(now) {
+		return rule.decision(now), true
+	}
+	for _, rule := range l.prefixes.Supernets(netip.PrefixFrom(addr, addr.BitLen())) {
+		if rule.active(now) {
+			return rule.decision(now), true
+		}
+	}
+	return d, false
+}
+
+func (l listed) decision(now int64) policy.Decision {
+	switch {
+	case l.exempt:
+		return policy.Decision{Allowed: true, Credit: unlimited}
+	case l.until == forever:
+		return policy.Decision{Reason: policy.HardLockout, RetryAfter: policy.Never}
+	default:
+		return policy.Decision{Reason: policy.HardLockout, RetryAfter: time.Duration(l.until - now)}
+	}
+}
+
+// edit publishes lists that f has changed a copy of. The caller holds mu.
+func (e *Engine) edit(f func(*bart.Table[listed])) {
+	prefixes := new(bart.Table[listed])
+	if l := e.lists.Load(); l != nil {
+		prefixes = l.prefixes.Clone()
+	}
+	f(prefixes)
+	if prefixes.Size() == 0 {
+		e.lists.Store(nil) // a decision then need not look
+		return
+	}
+	e.lists.Store(&lists{prefixes})
+}
+
+// Ban keeps the addresses of a prefix out for a time, or until Unban where d
+// is 0. It takes the place of an earlier ban of the same prefix. Bits of p
+// behind its length are not looked at; a prefix of mapped addresses is that of
+// the IPv4 addresses. The note is for people.
+func (e *Engine) Ban(p netip.Prefix, d time.Duration, note string) error {
+	if !p.IsValid() {
+		return fmt.Errorf("engine: Ban: %v is not a prefix", p)
+	}
+	if d < 0 {
+		return fmt.Errorf("engine: Ban: %v is negative", d)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed.Load() {
+		return ErrClosed
+	}
+	until := int64(forever)
+	if now := int64(time.Since(e.base)); d > 0 && int64(d) < forever-now {
+		until = now + int64(d)
+	}
+	e.edit(func(t *bart.Table[listed]) { ban(t, canonical(p), until, note) })
+	return nil
+}
+
+func ban(t *bart.Table[listed], p netip.Prefix, until int64, note string) {
+	t.Modify(p, func(was listed, _ bool) (listed, bool) {
+		return listed{exempt: was.exempt, banned: true, until: until, note: note}, false
+	})
+}
+
+// canonical masks a prefix and unmaps one of mapped addresses.
+func canonical(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked()
+}
+
+// Unban lifts the ban of exactly this prefix and, where the prefix is an
+// endpoint or an address of one, its lockouts, and reports whether there was
+// anything to lift.
+func (e *Engine) Unban(p netip.Prefix) bool {
+	if !p.IsValid() {
+		return false
+	}
+	p = canonical(p)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lifted := false
+	now := int64(time.Since(e.base))
+	if l := e.lists.Load(); l != nil {
+		if rule, ok := l.prefixes.Get(p); ok && rule.banned {
+			lifted = now < rule.until
+			e.edit(func(t *bart.Table[listed]) { unban(t, p) })
+		}
+	}
+	return e.pardon(p) || lifted
+}
+
+func unban(t *bart.Table[listed], p netip.Prefix) {
+	t.Modify(p, func(was listed, _ bool) (listed, bool) {
+		return listed{exempt: was.exempt}, !was.exempt
+	})
+}
+
+// pardon lifts the lockouts of the endpoint that the prefix is, under every
+// policy and from every port.
+func (e *Engine) pardon(p netip.Prefix) (lifted bool) {
+	length := e.cfg.IPv6Prefix
+	if p.Addr().Is4() {
+		length = e.cfg.IPv4Prefix
+	}
+	if p.Bits() < length {
+		return false
+	}
+	p = netip.PrefixFrom(p.Addr(), length).Masked()
+	e.walk(func(row shard.Row) {
+		ep, _ := e.addrPort(row.Key)
+		if row.At.Now < row.State.LockedUntil && ep.Addr().WithZone("") == p.Addr() {
+			at, _ := e.now()
+			lifted = e.table.Pardon(row.Key, at) || lifted
+		}
+	})
+	return lifted
+}
+
+// Bans returns the bans that have not ended, in the order of their prefixes.
+func (e *Engine) Bans() []Ban {
+	l := e.lists.Load()
+	if l == nil {
+		return nil
+	}
+	var bans []Ban
+	now := int64(time.Since(e.base))
+	for p, rule := range l.prefixes.AllSorted() {
+		if !rule.banned || now >= rule.until {
+			continue
+		}
+		b := Ban{Prefix: p, Note: rule.note}
+		if rule.until != forever {
+			b.Until = e.base.Add(time.Duration(rule.until))
+		}
+		bans = append(bans, b)
+	}
+	return bans
+}
+
+// Exempt replaces the list of those who are never limited. The longest prefix
+// that holds an address wins, against a ban too; at equal length the exemption
+// does. It also frees who is locked out.
+func (e *Engine) Exempt(prefixes ...netip.Prefix) error {
+	if i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return !p.IsValid() }); i >= 0 {
+		return fmt.Errorf("engine: Exempt: %v, number %d of the list, is not a prefix", prefixes[i], i+1)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed.Load() {
+		return ErrClosed
+	}
+	e.edit(func(t *bart.Table[listed]) {
+		for p, rule := range t.Clone().All() {
+			if rule.exempt {
+				rule.exempt = false
+				t.Modify(p, func(listed, bool) (listed, bool) { return rule, !rule.banned })
+			}
+		}
+		for _, p := range prefixes {
+			t.Modify(canonical(p), func(was listed, _ bool) (listed, bool) {
+				was.exempt = true
+				return was, false
+			})
+		}
+	})
+	return nil
+}
+
+// pruneBans drops the bans that have ended.
+func (e *Engine) pruneBans() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lists.Load()
+	if l == nil {
+		return
+	}
+	now := int64(time.Since(e.base))
+	var ended []netip.Prefix
+	for p, rule := range l.prefixes.All() {
+		if rule.banned && now >= rule.until {
+			ended = append(ended, p)
+		}
+	}
+	if len(ended) == 0 {
+		return
+	}
+	e.edit(func(t *bart.Table[listed]) {
+		for _, p := range ended {
+			unban(t, p)
+		}
+	})
+}

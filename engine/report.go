@@ -1,0 +1,268 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/shard"
+)
+
+// topEndpoints is the most that Report.Top lists.
+const topEndpoints = 20
+
+// A Report says what the engine has done since it was made and whom it holds
+// back now. Its JSON has the names of the fields. The limits at its head are
+// those of the default policy.
+type Report struct {
+	UtcNow               time.Time
+	CapacityTokens       int64
+	RefillPerSecond      float64
+	TokenScale           int64
+	Shards               int
+	HardLockoutSeconds   float64
+	StaleEntrySeconds    float64
+	CleanupIntervalSecs  float64
+	MaxTrackedEndpoints  int
+	TrackedEndpoints     int     // (endpoint, policy) pairs
+	PeakTrackedEndpoints int     // the most there have been at one time
+	HardBlockedCount     int     // of them locked out now
+	SoftWarningCount     int     // of them not locked out, with denials in an open window
+	TotalCleaned         int64   // forgotten by the janitor
+	RefillRatio          float64 // of the load source, 0..1
+	Evaluated            int64   // Allowed + SoftThrottled + HardLocked
+	Allowed              int64
+	SoftThrottled        int64
+	HardLocked           int64 // locked out, banned, invalid, or new to a full table with Deny
+	Lockouts             int64 // begun
+	Overflowed           int64 // packets that shared the overflow bucket or passed untracked
+	Invalid              int64 // without a valid address, policy or size; part of HardLocked
+	Evicted              int64 // places given to a newcomer in a full table
+	Policies             []PolicyReport
+	// Top are those who are locked out, then those who were denied most; at
+	// most 20, none who was never denied.
+	Top []EndpointReport
+}
+
+// A PolicyReport is the part that one policy has in a Report.
+type PolicyReport struct {
+	Name               string
+	CapacityTokens     int64
+	RefillPerSecond    float64
+	TokenScale         int64
+	HardLockoutSeconds float64
+	Evaluated          int64
+	Allowed            int64
+	SoftThrottled      int64
+	HardLocked         int64
+}
+
+// An EndpointReport is what is known of an endpoint under a policy.
+type EndpointReport struct {
+	Endpoint       string // an address, a prefix where it stands for more than one, with its port where that counts
+	Policy         string
+	Tokens         int64 // whole packet tokens
+	SoftViolations int   // denials in the open window
+	LockedForMs    int64 // left of a lockout, rounded up
+	Denied         int64 // packets, since the endpoint was last forgotten
+}
+
+// Report returns the engine's report. It copies what it looks at, a few entries
+// under one hold of a lock, so that decisions go on meanwhile.
+func (e *Engine) Report() Report {
+	n := e.names.Load()
+	def := n.rules[0].Policy()
+	r := Report{
+		CapacityTokens:      def.Packets.Capacity,
+		RefillPerSecond:     def.Packets.RefillPerSecond,
+		TokenScale:          def.Packets.Scale,
+		Shards:              e.cfg.Shards,
+		HardLockoutSeconds:  lockoutSeconds(def),
+		StaleEntrySeconds:   e.cfg.StaleAfter.Seconds(),
+		CleanupIntervalSecs: e.cfg.CleanupInterval.Seconds(),
+		MaxTrackedEndpoints: e.cfg.MaxTrackedEndpoints,
+		RefillRatio:         e.refill.load().ratio,
+		Policies:            []PolicyReport{},
+		Top:                 []EndpointReport{},
+	}
+	e.addEndpoints(&r)
+	e.addCounts(&r, n)
+	r.TrackedEndpoints = e.table.Len()
+	r.PeakTrackedEndpoints = e.table.Peak()
+	r.UtcNow = time.Now().UTC()
+	return r
+}
+
+func lockoutSeconds(p policy.Policy) float64 {
+	if p.Escalation.Disabled {
+		return 0
+	}
+	return p.Escalation.Lockout.Seconds()
+}
+
+func (e *Engine) addCounts(r *Report, n *names) {
+	stats := e.table.Stats()
+	r.Invalid = e.invalid.Load()
+	r.HardLocked = r.Invalid
+	r.Lockouts, r.Overflowed = stats.Lockouts, stats.Overflowed
+	r.Evicted, r.TotalCleaned = stats.Evicted, stats.Cleaned
+	for id, c := range stats.Rules {
+		r.Allowed += c.Allowed
+		r.SoftThrottled += c.SoftThrottled
+		r.HardLocked += c.HardLocked
+		if rule := n.rule(PolicyID(id)); rule != nil {
+			r.Policies = append(r.Policies, policyReport(rule.Policy(), c))
+		}
+	}
+	r.Evaluated = r.Allowed + r.SoftThrottled + r.HardLocked
+}
+
+func policyReport(p policy.Policy, c shard.Counts) PolicyReport {
+	return PolicyReport{
+		Name:               p.Name,
+		CapacityTokens:     p.Packets.Capacity,
+		RefillPerSecond:    p.Packets.RefillPerSecond,
+		TokenScale:         p.Packets.Scale,
+		HardLockoutSeconds: lockoutSeconds(p),
+		Evaluated:          c.Allowed + c.SoftThrottled + c.HardLocked,
+		Allowed:            c.Allowed,
+		SoftThrottled:      c.SoftThrottled,
+		HardLocked:         c.HardLocked,
+	}
+}
+
+func (e *Engine) addEndpoints(r *Report) {
+	var top []shard.Row
+	e.walk(func(row shard.Row) {
+		switch {
+		case locked(row):
+			r.HardBlockedCount++
+		case row.Rule.Violations(&row.History, row.At) > 0:
+			r.SoftWarningCount++
+		case row.State.Denied == 0:
+			return
+		}
+		if len(top) == topEndpoints && worse(row, top[topEndpoints-1]) >= 0 {
+			return
+		}
+		i, _ := slices.BinarySearchFunc(top, row, worse)
+		top = slices.Insert(top, i, row)
+		top = top[:min(len(top), topEndpoints)]
+	})
+	for _, row := range top {
+		r.Top = append(r.Top, e.endpointReport(row))
+	}
+}
+
+func locked(row shard.Row) bool { return row.At.Now < row.State.LockedUntil }
+
+// worse orders those who are locked out before the others and then by denials.
+func worse(a, b shard.Row) int {
+	if locked(a) != locked(b) {
+		if locked(a) {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(b.State.Denied, a.State.Denied)
+}
+
+func (e *Engine) endpointReport(row shard.Row) EndpointReport {
+	left := time.Duration(max(0, row.State.LockedUntil-row.At.Now))
+	return EndpointReport{
+		Endpoint:       e.endpoint(row.Key),
+		Policy:         row.Rule.Policy().Name,
+		Tokens:         row.Rule.Tokens(&row.State, row.At),
+		SoftViolations: row.Rule.Violations(&row.History, row.At),
+		LockedForMs:    int64(left/time.Millisecond) + min(1, int64(left%time.Millisecond)),
+		Denied:         int64(row.State.Denied),
+	}
+}
+
+// Lookup returns what is known of an endpoint under the default policy; not of
+// one that is not tracked.
+func (e *Engine) Lookup(ep netip.AddrPort) (EndpointReport, bool) {
+	if !ep.IsValid() {
+		return EndpointReport{}, false
+	}
+	at, _ := e.now()
+	row, ok := e.table.Find(e.key(ep, 0), at)
+	if !ok {
+		return EndpointReport{}, false
+	}
+	return e.endpointReport(row), true
+}
+
+// WriteReport writes the report as text for people.
+func (e *Engine) WriteReport(w io.Writer) error { return e.Report().WriteText(w) }
+
+// WriteText writes the report as text for people: a line for each figure, then
+// tables of the policies and the endpoints.
+func (r Report) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	p.printf("[%s] TokenBucketLimiter Status:\n", r.UtcNow.UTC().Format(time.DateTime))
+	p.line("CapacityTokens", r.CapacityTokens)
+	p.line("RefillPerSecond", r.RefillPerSecond)
+	p.line("TokenScale", r.TokenScale)
+	p.line("Shards", r.Shards)
+	p.line("HardLockoutSeconds", r.HardLockoutSeconds)
+	p.line("StaleEntrySeconds", r.StaleEntrySeconds)
+	p.line("CleanupIntervalSecs", r.CleanupIntervalSecs)
+	p.line("MaxTrackedEndpoints", r.MaxTrackedEndpoints)
+	p.line("TrackedEndpoints", r.TrackedEndpoints)
+	p.line("PeakTrackedEndpoints", r.PeakTrackedEndpoints)
+	p.line("HardBlockedCount", r.HardBlockedCount)
+	p.line("SoftWarningCount", r.SoftWarningCount)
+	p.line("TotalCleaned", r.TotalCleaned)
+	p.line("RefillRatio", r.RefillRatio)
+	p.line("Evaluated", r.Evaluated)
+	p.line("Allowed", r.Allowed)
+	p.line("SoftThrottled", r.SoftThrottled)
+	p.line("HardLocked", r.HardLocked)
+	p.line("Lockouts", r.Lockouts)
+	p.line("Overflowed", r.Overflowed)
+	p.line("Invalid", r.Invalid)
+	p.line("Evicted", r.Evicted)
+	p.policies(r.Policies)
+	p.endpoints(r.Top)
+	return p.err
+}
+
+// A printer writes until the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *printer) line(label string, value any) { p.printf("%-20s: %v\n", label, value) }
+
+func (p *printer) policies(rows []PolicyReport) {
+	p.printf("Policies:\n  %-20s %10s %12s %12s %12s %12s\n",
+		"Name", "Capacity", "Refill/s", "Allowed", "Throttled", "LockedOut")
+	for _, r := range rows {
+		p.printf("  %-20s %10d %12g %12d %12d %12d\n",
+			r.Name, r.CapacityTokens, r.RefillPerSecond, r.Allowed, r.SoftThrottled, r.HardLocked)
+	}
+}
+
+func (p *printer) endpoints(rows []EndpointReport) {
+	if len(rows) == 0 {
+		return
+	}
+	p.printf("Top:\n  %-39s %-16s %8s %10s %12s %12s\n",
+		"Endpoint", "Policy", "Tokens", "Violations", "LockedForMs", "Denied")
+	for _, r := range rows {
+		p.printf("  %-39s %-16s %8d %10d %12d %12d\n",
+			r.Endpoint, r.Policy, r.Tokens, r.SoftViolations, r.LockedForMs, r.Denied)
+	}
+}
