@@ -28,7 +28,7 @@ func (e *Engine) Evaluate(ep netip.AddrPort) policy.Decision {
 // like an invalid address.
 func (e *Engine) EvaluatePolicy(ep netip.AddrPort, id PolicyID) policy.Decision {
 	at, s := e.now()
-	return e.decide(Request{Endpoint: ep, Policy: id}, at, s)
+	return e.decide(ep, id, 0, at, s)
 }
 
 // EvaluateBatch decides on the requests in their order, at one reading of the
@@ -40,27 +40,28 @@ func (e *Engine) EvaluateBatch(reqs []Request, out []policy.Decision) {
 	}
 	at, s := e.now()
 	for i := range reqs {
-		out[i] = e.decide(reqs[i], at, s)
+		r := &reqs[i]
+		out[i] = e.decide(r.Endpoint, r.Policy, r.Bytes, at, s)
 	}
 }
 
-func (e *Engine) decide(r Request, at policy.Instant, s *segment) policy.Decision {
+func (e *Engine) decide(ep netip.AddrPort, id PolicyID, n int, at policy.Instant, s *segment) policy.Decision {
 	if e.closed.Load() {
 		return policy.Decision{Reason: policy.HardLockout}
 	}
-	if !r.Endpoint.IsValid() || r.Bytes < 0 || r.Policy > maxPolicyID {
+	if !ep.IsValid() || n < 0 || id > maxPolicyID {
 		return e.refuse()
 	}
-	k := e.key(r.Endpoint, r.Policy)
+	k := e.key(ep, id)
 	if l := e.lists.Load(); l != nil {
-		if d, listed := l.decide(r.Endpoint.Addr(), at.Now); listed {
+		if d, listed := l.decide(ep.Addr(), at.Now); listed {
 			if !e.table.Count(k, d) {
 				return e.refuse()
 			}
 			return d
 		}
 	}
-	d, ok := e.table.Decide(k, at, int64(r.Bytes))
+	d, ok := e.table.Decide(k, at, int64(n))
 	if !ok {
 		return e.refuse()
 	}

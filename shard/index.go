@@ -9,8 +9,8 @@ import "math/bits"
 // always ends.
 type index struct {
 	words    []uint32
-	n        int
-	slotBits uint
+	n        uint32
+	slotBits uint32
 }
 
 // minIndex is the first size of an index.
@@ -18,12 +18,12 @@ const minIndex = 16
 
 // full reports whether the index must grow before the next put. At three
 // quarters a miss looks at 8 words on average, half a cache line.
-func (ix *index) full() bool { return 4*(ix.n+1) > 3*len(ix.words) }
+func (ix *index) full() bool { return 4*(int(ix.n)+1) > 3*len(ix.words) }
 
 // grow empties the index and makes it half as large again.
 func (ix *index) grow() {
 	size := max(minIndex, len(ix.words)*3/2)
-	*ix = index{words: make([]uint32, size), slotBits: uint(bits.Len(uint(size)))}
+	*ix = index{words: make([]uint32, size), slotBits: uint32(bits.Len(uint(size)))}
 }
 
 // first is the place at which a probe begins: the high word of the hash
@@ -40,22 +40,11 @@ func (ix *index) after(i int) int {
 	return 0
 }
 
-// word is what stands for the slot in the index.
-func (ix *index) word(hash uint64, slot uint32) uint32 {
-	return uint32(hash>>16)<<ix.slotBits | (slot + 1)
-}
+// tag is the part of a word that tells hashes apart.
+func (ix *index) tag(hash uint64) uint32 { return uint32(hash>>16) << ix.slotBits }
 
-// at looks at a place. ok is false where the probe ends there; match tells
-// whether the slot may be the one looked for.
-func (ix *index) at(i int, hash uint64) (slot uint32, match, ok bool) {
-	if len(ix.words) == 0 {
-		return 0, false, false
-	}
-	w := ix.words[i]
-	tag := uint32(hash>>16) << ix.slotBits
-	mask := uint32(1)<<ix.slotBits - 1
-	return w&mask - 1, w&^mask == tag, w != 0
-}
+// slotMask is the part of a word that holds 1 + the slot.
+func (ix *index) slotMask() uint32 { return 1<<ix.slotBits - 1 }
 
 // put adds a slot. The index must not be full.
 func (ix *index) put(hash uint64, slot uint32) {
@@ -63,14 +52,14 @@ func (ix *index) put(hash uint64, slot uint32) {
 	for ix.words[i] != 0 {
 		i = ix.after(i)
 	}
-	ix.words[i] = ix.word(hash, slot)
+	ix.words[i] = ix.tag(hash) | (slot + 1)
 	ix.n++
 }
 
 // remove takes a slot out and moves what follows it up, so that no probe ends
 // early. hashOf gives the hash of another slot.
 func (ix *index) remove(hash uint64, slot uint32, hashOf func(slot uint32) uint64) {
-	mask := uint32(1)<<ix.slotBits - 1
+	mask := ix.slotMask()
 	hole := ix.first(hash)
 	for ix.words[hole]&mask != slot+1 {
 		hole = ix.after(hole)

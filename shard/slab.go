@@ -1,40 +1,39 @@
 package shard
 
-// chunkLen entries (1792 bytes) or records (1536 bytes) fill a size class of
-// the allocator without a rest.
-const chunkLen = 32
-
-// A slab is a growing array whose elements never move. Its free slots form a
-// list through an element's link.
+// A slab is a growing array of slots with a free list through them. A pointer
+// into it is good until the next take.
 type slab[T any, P linked[T]] struct {
-	chunks []*[chunkLen]T
-	used   uint32 // slots that were ever taken
-	free   uint32 // 1 + a free slot, 0 = none
+	slots []T
+	free  uint32 // 1 + a free slot, 0 = none
 }
 
-// linked is a *T with a word that is the slab's while the element is free.
+// linked is a *T with a word that is the slab's while the slot is free.
 type linked[T any] interface {
 	*T
 	link() *uint32
 }
 
 // len returns the number of slots that were ever taken.
-func (s *slab[T, P]) len() uint32 { return s.used }
+func (s *slab[T, P]) len() uint32 { return uint32(len(s.slots)) }
 
-func (s *slab[T, P]) at(slot uint32) *T { return &s.chunks[slot/chunkLen][slot%chunkLen] }
+func (s *slab[T, P]) at(slot uint32) *T { return &s.slots[slot] }
 
-// take returns a free slot; what is in it is what its last user left.
+// take returns a free slot; what is in it is what its last user left. The slab
+// grows by an eighth: a million endpoints cost more than the copying does.
 func (s *slab[T, P]) take() uint32 {
 	if s.free != 0 {
 		slot := s.free - 1
 		s.free = *P(s.at(slot)).link()
 		return slot
 	}
-	if s.used%chunkLen == 0 {
-		s.chunks = append(s.chunks, new([chunkLen]T))
+	n := len(s.slots)
+	if n == cap(s.slots) {
+		grown := make([]T, n, n+n/8+8)
+		copy(grown, s.slots)
+		s.slots = grown
 	}
-	s.used++
-	return s.used - 1
+	s.slots = s.slots[:n+1]
+	return uint32(n)
 }
 
 // give returns a slot to the free ones.
