@@ -1,0 +1,47 @@
+# The gateway is built for Linux; the library builds everywhere Go runs.
+GO          ?= go
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 60s
+PLATFORMS   ?= darwin/arm64 windows/amd64 linux/arm64 linux/386
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test race fuzz bench lint check cross
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/throttled
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/throttled ./cmd/throttled
+
+run: build ## run the gateway on its embedded default
+	@exec bin/throttled run
+
+test: ## run all tests
+	$(GO) test -shuffle=on ./...
+
+race: ## run all tests under the race detector
+	$(GO) test -race -shuffle=on ./...
+
+fuzz: ## run each fuzz target for FUZZTIME
+	@for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep ^Fuzz); do \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+bench: ## measure decisions beside the floor: the table of the README
+	cd bench && $(GO) run ./evaluate
+
+lint: ## gofmt, go vet, go mod tidy and staticcheck
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not gofmt'd: $$unformatted"; exit 1; }
+	$(GO) vet ./... && cd bench && $(GO) vet ./...
+	$(GO) mod tidy -diff && cd bench && $(GO) mod tidy -diff
+	$(GO) run $(STATICCHECK) -checks inherit,-ST1005 ./... # errors begin with the name of a field
+
+cross: ## compile for the other platforms
+	@for platform in $(PLATFORMS); do \
+		echo "$$platform"; \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet ./... || exit 1; \
+	done
+
+check: lint cross race ## all that has to be right before a commit lands
