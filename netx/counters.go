@@ -1,0 +1,54 @@
+package netx
+
+import (
+	"sync/atomic"
+
+	"github.com/seed-ee4278a0/throttled/policy"
+)
+
+// dropReason says why something that a client sent was not forwarded. The
+// names are those of the report and the metrics.
+type dropReason uint8
+
+const (
+	dropSoftThrottle dropReason = iota
+	dropHardLockout
+	dropSessionsFull
+	dropOversize
+	dropSelf
+	dropBogon
+	dropUpstreamError
+	dropConnectionsFull
+	dropDraining
+	dropReasons // how many there are
+)
+
+func (r dropReason) String() string {
+	return [dropReasons]string{
+		"soft_throttle", "hard_lockout", "sessions_full", "oversize", "self",
+		"bogon", "upstream_error", "connections_full", "draining",
+	}[r]
+}
+
+// denied is the drop reason of a decision that was not to allow.
+func denied(d policy.Decision) dropReason {
+	if d.Reason == policy.HardLockout {
+		return dropHardLockout
+	}
+	return dropSoftThrottle
+}
+
+// counters are what a listener counts. At rest packets = forwarded + the sum
+// of dropped: count a packet once on arrival and once where it ends.
+type counters struct {
+	packets          atomic.Int64
+	bytes            atomic.Int64 // payload from clients, denied included
+	forwarded        atomic.Int64
+	dropped          [dropReasons]atomic.Int64
+	sessionsActive   atomic.Int64
+	sessionsRejected atomic.Int64
+	connections      atomic.Int64
+	upstreamErrors   atomic.Int64
+}
+
+func (c *counters) drop(r dropReason) { c.dropped[r].Add(1) }
