@@ -52,3 +52,30 @@ type counters struct {
 }
 
 func (c *counters) drop(r dropReason) { c.dropped[r].Add(1) }
+
+// addTo adds what has been counted to a report.
+func (c *counters) addTo(r *ListenerReport) {
+	r.Packets += c.packets.Load()
+	r.Bytes += c.bytes.Load()
+	r.Forwarded += c.forwarded.Load()
+	for i := range c.dropped {
+		if n := c.dropped[i].Load(); n != 0 {
+			r.Dropped[dropReason(i).String()] += n
+		}
+	}
+	r.SessionsActive += c.sessionsActive.Load()
+	r.SessionsRejected += c.sessionsRejected.Load()
+	r.ConnectionsActive += c.connections.Load()
+	r.UpstreamErrors += c.upstreamErrors.Load()
+}
+
+// newReport is the report of a listener that has counted nothing.
+func newReport(cfg ListenerConfig) ListenerReport {
+	return ListenerReport{
+		Name:      cfg.Name,
+		Protocol:  cfg.Protocol.String(),
+		Listen:    cfg.Listen.String(),
+		Dropped:   map[string]int64{},
+		WouldDrop: map[string]int64{},
+	}
+}

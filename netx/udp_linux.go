@@ -1,0 +1,164 @@
+package netx
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A udpServer relays the datagrams of one listen address to one upstream. It
+// has a udpLoop for each core, all bound to the same port: the kernel's hash
+// keeps a client on one of them, so loops share nothing but the session count.
+type udpServer struct {
+	*frame
+	cfg      ListenerConfig
+	lock     *addrLock
+	upstream unix.Sockaddr
+	family   int // of upstream
+	base     time.Time
+	loops    []*udpLoop
+
+	sessions atomic.Int64 // of all loops
+	draining atomic.Bool
+
+	toBind  atomic.Int32  // loops that have no socket yet
+	bound   chan struct{} // closed when all have one: now they may read
+	abort   chan struct{} // closed when one failed to get one
+	closing sync.Once
+
+	fullGate, errorGate logGate
+
+	// send passes a datagram to the upstream; it never blocks. Tests put
+	// another one in to see what the kernel rarely answers.
+	send func(fd int, p []byte) error
+}
+
+func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
+	upstream, err := resolveUDP(cfg.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	if hits(cfg.Listen, upstream) {
+		return nil, fmt.Errorf("upstream %s is the listener itself", cfg.Upstream)
+	}
+	s := &udpServer{
+		frame:    f,
+		cfg:      cfg,
+		lock:     lock,
+		upstream: sockaddr(upstream),
+		family:   unix.AF_INET6,
+		base:     time.Now(),
+		bound:    make(chan struct{}),
+		abort:    make(chan struct{}),
+		send:     sendNow,
+	}
+	if upstream.Addr().Is4() {
+		s.family = unix.AF_INET
+	}
+	return s, nil
+}
+
+// resolveUDP looks a name up once; IPv4 is preferred.
+func resolveUDP(hostport string) (netip.AddrPort, error) {
+	a, err := net.ResolveUDPAddr("udp", hostport)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("upstream %s: %w", hostport, err)
+	}
+	return unmapped(a.AddrPort()), nil
+}
+
+// hits says whether what is sent to dst arrives at a socket that listens on
+// listen.
+func hits(listen, dst netip.AddrPort) bool {
+	var self selfAddrs
+	self.add(listen)
+	return self.has(dst)
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// sendNow sends on a connected socket or says at once why it cannot.
+func sendNow(fd int, p []byte) error { return unix.Send(fd, p, unix.MSG_DONTWAIT) }
+
+func (s *udpServer) start() error {
+	n := loopCount()
+	s.toBind.Store(int32(n))
+	results := make(chan error, n)
+	for range n {
+		l, err := newUDPLoop(s)
+		if err != nil {
+			return errors.Join(err, s.close())
+		}
+		s.loops = append(s.loops, l)
+	}
+	for _, l := range s.loops {
+		go func() { results <- l.start() }()
+	}
+	var first error
+	for range n {
+		if err := <-results; err != nil && first == nil {
+			first = err
+			close(s.abort)
+		}
+	}
+	if first != nil {
+		return errors.Join(fmt.Errorf("%v: %w", s.cfg.Listen, first), s.close())
+	}
+	return nil
+}
+
+// awaitOthers returns when every loop has its socket, so that none reads while
+// the kernel's hash still changes. It is false when one of them failed.
+func (s *udpServer) awaitOthers() bool {
+	if s.toBind.Add(-1) == 0 {
+		s.lock.bound()
+		close(s.bound)
+	}
+	select {
+	case <-s.bound:
+		return true
+	case <-s.abort:
+		return false
+	}
+}
+
+// now is the time since the server was made, in nanoseconds.
+func (s *udpServer) now() int64 { return int64(time.Since(s.base)) }
+
+func (s *udpServer) addr() netip.AddrPort { return s.cfg.Listen }
+func (s *udpServer) drain()               { s.draining.Store(true) }
+func (s *udpServer) active() int64        { return s.sessions.Load() }
+
+func (s *udpServer) restarts() (n int64) {
+	for _, l := range s.loops {
+		n += l.super.restarts()
+	}
+	return n
+}
+
+func (s *udpServer) report() ListenerReport {
+	r := newReport(s.cfg)
+	for _, l := range s.loops {
+		l.count.addTo(&r)
+	}
+	return r
+}
+
+func (s *udpServer) close() error {
+	s.closing.Do(func() {
+		var wg sync.WaitGroup
+		for _, l := range s.loops {
+			wg.Go(l.stop)
+		}
+		wg.Wait()
+	})
+	return nil
+}
