@@ -9,21 +9,25 @@ import (
 
 // What things cost in descriptors.
 const (
-	// A UDP session is one socket to the upstream. Sessions in quarantine
-	// count against the same cap.
+	// A UDP session is one socket to the upstream, and each quarantineShare of
+	// them may leave one more in quarantine.
 	fdsPerSession = 1
 	// A TCP connection is two sockets and, while the kernel splices, a pipe
 	// for each direction.
 	fdsPerConnection = 6
 	// The built-in echo server holds the other end of a connection.
 	fdsPerEchoConnection = fdsPerConnection + 1
-	// Of an event loop: its listening socket and epoll, its eventfd, and what
-	// reads the upstream sockets beside it.
-	fdsPerLoop = 6
+	// Of an event loop: its socket, epoll and eventfd, and beside it those of
+	// the replies and one socket in quarantine.
+	fdsPerLoop = 7
 	// Kept free for connections that are accepted only to be turned away, for
 	// those that change hands, for the admin server, resolver and log files.
 	fdsReserve = 40
 )
+
+// quarantineShare bounds the sockets of ended sessions that are kept for a
+// while: for each so many sessions of the cap, one.
+const quarantineShare = 4
 
 // loopCount is how many event loops a listener has: one for each core that
 // this process may use.
@@ -51,7 +55,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 		if n, _ := l.connCap(); *n == 0 {
 			open = append(open, l)
 		} else {
-			written += *n * l.connCost()
+			written += l.cost(*n)
 		}
 	}
 	left := free - fixed - written
@@ -60,14 +64,14 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 			written, limit, max(free-fixed, 0))
 	}
 	// Those that want least first, so that what they leave goes to the others.
-	slices.SortStableFunc(open, func(a, b *ListenerConfig) int { return a.defaultCost() - b.defaultCost() })
+	slices.SortStableFunc(open, func(a, b *ListenerConfig) int { return a.standardCost() - b.standardCost() })
 	for i, l := range open {
 		n, standard := l.connCap()
-		*n = min(standard, left/(len(open)-i)/l.connCost())
+		*n = min(standard, l.fit(left/(len(open)-i)))
 		if *n < 1 {
 			return fmt.Errorf("netx: the descriptor limit of %d is too low for %d listeners", limit, len(listeners))
 		}
-		left -= *n * l.connCost()
+		left -= l.cost(*n)
 		if *n < standard {
 			log.Warn("descriptor limit lowers a default cap", "listener", l.Name, "cap", *n, "default", standard, "limit", limit)
 		}
@@ -83,18 +87,29 @@ func (l *ListenerConfig) connCap() (n *int, standard int) {
 	return &l.UDP.MaxSessions, DefaultMaxSessions
 }
 
-// connCost is what one more session or connection costs.
-func (l *ListenerConfig) connCost() int {
+// cost is what so many sessions or connections cost.
+func (l *ListenerConfig) cost(n int) int {
 	switch {
 	case l.Protocol == UDP:
-		return fdsPerSession
+		return n*fdsPerSession + n/quarantineShare
 	case l.Upstream == Echo:
-		return fdsPerEchoConnection
+		return n * fdsPerEchoConnection
 	}
-	return fdsPerConnection
+	return n * fdsPerConnection
 }
 
-func (l *ListenerConfig) defaultCost() int {
+// fit is how many may cost so much.
+func (l *ListenerConfig) fit(fds int) int {
+	switch {
+	case l.Protocol == UDP:
+		return fds * quarantineShare / (quarantineShare*fdsPerSession + 1)
+	case l.Upstream == Echo:
+		return fds / fdsPerEchoConnection
+	}
+	return fds / fdsPerConnection
+}
+
+func (l *ListenerConfig) standardCost() int {
 	_, standard := l.connCap()
-	return standard * l.connCost()
+	return l.cost(standard)
 }

@@ -8,36 +8,32 @@ import (
 // selfAddrs are the addresses that the gateway's own UDP listeners hold. A
 // datagram that comes from one of them is forged or goes in a circle.
 type selfAddrs struct {
-	exact    map[netip.AddrPort]bool
-	wildcard map[uint16]bool     // ports of listeners on every address
-	local    map[netip.Addr]bool // what such a listener answers from
+	listen map[netip.AddrPort]bool
+	local  map[netip.Addr]bool // what a listener on a wildcard answers from
 }
 
 // add must not be called once has is.
 func (s *selfAddrs) add(listen netip.AddrPort) {
-	if !listen.Addr().IsUnspecified() {
-		if s.exact == nil {
-			s.exact = make(map[netip.AddrPort]bool)
-		}
-		s.exact[listen] = true
-		return
-	}
-	if s.wildcard == nil {
-		s.wildcard = make(map[uint16]bool)
+	if s.listen == nil {
+		s.listen = make(map[netip.AddrPort]bool)
 		s.local = localAddrs()
 	}
-	s.wildcard[listen.Port()] = true
+	s.listen[listen] = true
 }
 
 // has wants an unmapped address.
 func (s *selfAddrs) has(src netip.AddrPort) bool {
-	if s.exact[src] {
+	if s.listen[src] {
 		return true
 	}
-	if !s.wildcard[src.Port()] {
+	wildcard := netip.IPv6Unspecified()
+	if src.Addr().Is4() {
+		wildcard = netip.IPv4Unspecified()
+	}
+	if !s.listen[netip.AddrPortFrom(wildcard, src.Port())] {
 		return false
 	}
-	return src.Addr().IsLoopback() || s.local[src.Addr()]
+	return src.Addr().IsLoopback() || s.local[src.Addr().WithZone("")]
 }
 
 // localAddrs are the addresses of the interfaces, without zones; none where

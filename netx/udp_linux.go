@@ -19,8 +19,7 @@ type udpServer struct {
 	*frame
 	cfg      ListenerConfig
 	lock     *addrLock
-	upstream unix.Sockaddr
-	family   int // of upstream
+	upstream netip.AddrPort
 	base     time.Time
 	loops    []*udpLoop
 
@@ -47,21 +46,16 @@ func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 	if hits(cfg.Listen, upstream) {
 		return nil, fmt.Errorf("upstream %s is the listener itself", cfg.Upstream)
 	}
-	s := &udpServer{
+	return &udpServer{
 		frame:    f,
 		cfg:      cfg,
 		lock:     lock,
-		upstream: sockaddr(upstream),
-		family:   unix.AF_INET6,
+		upstream: upstream,
 		base:     time.Now(),
 		bound:    make(chan struct{}),
 		abort:    make(chan struct{}),
 		send:     sendNow,
-	}
-	if upstream.Addr().Is4() {
-		s.family = unix.AF_INET
-	}
-	return s, nil
+	}, nil
 }
 
 // resolveUDP looks a name up once; IPv4 is preferred.

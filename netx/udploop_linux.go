@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
@@ -192,17 +191,4 @@ func (l *udpLoop) upstreamError(err error) {
 		l.log.Warn("udp relay", "listener", l.cfg.Name, "upstream", l.cfg.Upstream,
 			"error", err, "suppressed", n)
 	}
-}
-
-// dial makes the socket of a session.
-func (s *udpServer) dial() (fd int, err error) {
-	fd, err = unix.Socket(s.family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
-	}
-	if err := unix.Connect(fd, s.upstream); err != nil {
-		_ = unix.Close(fd)
-		return -1, os.NewSyscallError("connect", err)
-	}
-	return fd, nil
 }

@@ -2,6 +2,7 @@ package netx
 
 import (
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +15,6 @@ const (
 	// Its port cannot be given to another session meanwhile, so that a late
 	// reply does not reach the wrong client.
 	quarantine = 3 * time.Second
-	// quarantineShare bounds the sockets in quarantine to that part of the
-	// sessions' cap. Where there are more, the oldest are closed early.
-	quarantineShare = 4
 	// sweepStep is how many sessions are looked at under one hold of the lock.
 	sweepStep = 64
 )
@@ -40,7 +38,8 @@ type ended struct {
 // A sessionTable holds the sessions of one loop. The loop opens and uses them,
 // the goroutine that reads replies ends them.
 type sessionTable struct {
-	loop *udpLoop
+	loop     *udpLoop
+	upstream unix.Sockaddr // a system call writes to it: each table needs its own
 
 	mu       sync.Mutex // guards what follows, and that no socket in it is closed
 	byClient map[netip.AddrPort]*session
@@ -54,13 +53,14 @@ type sessionTable struct {
 
 func (t *sessionTable) init(l *udpLoop) {
 	t.loop = l
+	t.upstream = sockaddr(l.upstream)
 	t.byClient = make(map[netip.AddrPort]*session)
 	t.slots.Store(new([]atomic.Pointer[session]))
 }
 
 // open makes a session and watches its socket. It wants mu.
 func (t *sessionTable) open(client netip.AddrPort, now int64) (*session, error) {
-	fd, err := t.loop.dial()
+	fd, err := t.dial()
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +74,23 @@ func (t *sessionTable) open(client netip.AddrPort, now int64) (*session, error) 
 	}
 	t.byClient[client] = s
 	return s, nil
+}
+
+// dial makes the socket of a session. It wants mu.
+func (t *sessionTable) dial() (fd int, err error) {
+	family := unix.AF_INET6
+	if t.loop.upstream.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Connect(fd, t.upstream); err != nil {
+		_ = unix.Close(fd)
+		return -1, os.NewSyscallError("connect", err)
+	}
+	return fd, nil
 }
 
 // takeSlot gives a slot that no session has. It wants mu.

@@ -1,0 +1,146 @@
+package netx
+
+import (
+	"io"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+func TestValidateNamesEveryMistake(t *testing.T) {
+	at := netip.MustParseAddrPort("127.0.0.1:7000")
+	_, err := StartGateway(GatewayConfig{Listeners: []ListenerConfig{
+		{Name: "a", Listen: at, Upstream: Echo},
+		{Name: "a", Listen: netip.MustParseAddrPort("0.0.0.0:7000"), Upstream: "nowhere"},
+		{Protocol: 7, Upstream: "host:0", UDP: UDPOptions{SessionIdle: -1, MaxSessions: -1, MaxDatagram: MaxDatagram + 1}},
+		{Name: "t", Protocol: TCP, Listen: at, Upstream: ":80", TCP: TCPOptions{
+			MaxConnections: -1, MaxConnectionsPerIP: -1, DialTimeout: -1, FirstByteTimeout: -1, IdleTimeout: -1,
+			OnLimit: 9, Reject: 9,
+		}},
+		{Name: "m", Listen: netip.MustParseAddrPort("224.0.0.1:7000"), Upstream: Echo},
+	}})
+	require.Error(t, err)
+	for _, want := range []string{
+		"Engine is nil",
+		"listener a: Name is not unique",
+		"listener a: Listen: 0.0.0.0:7000 overlaps 127.0.0.1:7000 of listener a",
+		`listener a: Upstream: "nowhere"`,
+		"listener #3: Name is empty",
+		"listener #3: Protocol: protocol(7)",
+		"listener #3: Listen: no address",
+		`listener #3: Upstream: "host:0": port`,
+		"UDP.SessionIdle", "UDP.MaxSessions", "UDP.MaxDatagram: 65508",
+		`listener t: Upstream: ":80"`,
+		"TCP.MaxConnections:", "TCP.MaxConnectionsPerIP", "TCP.DialTimeout", "TCP.FirstByteTimeout",
+		"TCP.IdleTimeout", "TCP.OnLimit", "TCP.Reject",
+		"listener m: Listen: 224.0.0.1:7000 is a multicast",
+	} {
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = StartGateway(GatewayConfig{})
+	assert.ErrorContains(t, err, "no listeners")
+}
+
+func TestOverlap(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1:1", "127.0.0.1:1", true},
+		{"127.0.0.1:1", "127.0.0.1:2", false},
+		{"127.0.0.1:1", "127.0.0.2:1", false},
+		{"127.0.0.1:0", "127.0.0.1:0", false},
+		{"0.0.0.0:1", "127.0.0.1:1", true},
+		{"[::]:1", "127.0.0.1:1", false}, // IPv6 listeners take IPv6 only
+		{"[::]:1", "[::1]:1", true},
+		{"[::ffff:127.0.0.1]:1", "127.0.0.1:1", true},
+	} {
+		a, b := netip.MustParseAddrPort(tc.a), netip.MustParseAddrPort(tc.b)
+		assert.Equal(t, tc.want, overlap(a, b), "%v %v", a, b)
+		assert.Equal(t, tc.want, overlap(b, a), "%v %v", b, a)
+	}
+}
+
+func TestFitCaps(t *testing.T) {
+	loops := loopCount() * fdsPerLoop
+	udp := ListenerConfig{Name: "u", Upstream: "h:1"}
+	tcp := ListenerConfig{Name: "t", Protocol: TCP, Upstream: "h:1"}
+	written := tcp
+	written.TCP.MaxConnections = 100
+	for _, tc := range []struct {
+		name      string
+		listeners []ListenerConfig
+		free      int
+		want      []int // caps, nil: an error
+		lowered   bool
+	}{
+		{"plenty", []ListenerConfig{udp, tcp}, 1 << 20, []int{10_000, 10_000}, false},
+		{"fair share", []ListenerConfig{tcp, udp}, 2*loops + 6000, []int{3000 / fdsPerConnection, sessionsFor(3000)}, true},
+		{"what one leaves goes to the other", []ListenerConfig{tcp, udp}, 2*loops + 12_500 + 18_000, []int{3000, 10_000}, true},
+		{"written is kept", []ListenerConfig{written, udp}, 2*loops + 100*fdsPerConnection + 500, []int{100, sessionsFor(500)}, true},
+		{"written does not fit", []ListenerConfig{written}, loops + 100*fdsPerConnection - 1, nil, false},
+		{"nothing left", []ListenerConfig{udp, tcp}, 2*loops + 1, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out logBuffer
+			err := fitCaps(tc.listeners, tc.free, 4321, textLog(&out))
+			if tc.want == nil {
+				require.ErrorContains(t, err, "4321")
+				return
+			}
+			require.NoError(t, err)
+			for i, l := range tc.listeners {
+				n, _ := l.connCap()
+				assert.Equal(t, tc.want[i], *n, l.Name)
+			}
+			assert.Equal(t, tc.lowered, len(out) > 0, "log: %s", out)
+		})
+	}
+}
+
+func sessionsFor(fds int) int { return fds * quarantineShare / (quarantineShare + 1) }
+
+type logBuffer []byte
+
+func (b *logBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
+
+func TestSelfAddrs(t *testing.T) { // C77
+	var s selfAddrs
+	assert.False(t, s.has(netip.MustParseAddrPort("127.0.0.1:7000")))
+	s.add(netip.MustParseAddrPort("127.0.0.1:7000"))
+	s.add(netip.MustParseAddrPort("0.0.0.0:8000"))
+	for addr, want := range map[string]bool{
+		"127.0.0.1:7000": true, "127.0.0.2:7000": false, "127.0.0.1:7001": false,
+		"127.0.0.1:8000": true, "127.9.9.9:8000": true, "[::1]:8000": false, "192.0.2.200:8000": false,
+	} {
+		assert.Equal(t, want, s.has(netip.MustParseAddrPort(addr)), addr)
+	}
+}
+
+func TestLogGate(t *testing.T) { // C65, C106
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			g     logGate
+			lines []int64
+		)
+		for range 100_000 {
+			if n, ok := g.pass(); ok {
+				lines = append(lines, n)
+			}
+		}
+		time.Sleep(logEvery)
+		for range 3 {
+			if n, ok := g.pass(); ok {
+				lines = append(lines, n)
+			}
+		}
+		assert.Equal(t, []int64{0, 99_999}, lines)
+	})
+}

@@ -1,0 +1,192 @@
+package netx
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type syscallRawConn = syscall.RawConn
+
+func openDescriptors(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+func tryStart(t *testing.T, listen ...string) (*Gateway, error) {
+	t.Helper()
+	var ls []ListenerConfig
+	for i, l := range listen {
+		ls = append(ls, ListenerConfig{
+			Name: string(rune('a' + i)), Listen: netip.MustParseAddrPort(l), Upstream: "127.0.0.1:9",
+		})
+	}
+	g, err := StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: ls})
+	if err == nil {
+		t.Cleanup(func() { assert.NoError(t, g.Close()) })
+	}
+	return g, err
+}
+
+func TestSecondGatewayIsRefused(t *testing.T) {
+	g, err := tryStart(t, "127.0.0.1:0")
+	require.NoError(t, err)
+	at := g.Addrs()[0].String()
+	_, err = tryStart(t, at)
+	require.ErrorContains(t, err, at)
+	_, err = tryStart(t, netip.AddrPortFrom(netip.IPv4Unspecified(), g.Addrs()[0].Port()).String())
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+
+	require.NoError(t, g.Close())
+	_, err = tryStart(t, at)
+	require.NoError(t, err, "an address that was just closed")
+}
+
+// gnet shares a UDP port with whoever sets SO_REUSEPORT too; we must not.
+func TestForeignHolderIsRefused(t *testing.T) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			assert.NoError(t, syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, 0xf /* SO_REUSEPORT */, 1))
+		})
+	}}
+	other, err := lc.ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer other.Close()
+	_, err = tryStart(t, other.LocalAddr().String())
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	require.ErrorContains(t, err, other.LocalAddr().String())
+}
+
+func TestOnlyOneOfManyStarts(t *testing.T) {
+	probe, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := probe.LocalAddr().String()
+	require.NoError(t, probe.Close())
+	var (
+		wg  sync.WaitGroup
+		won [8]bool
+	)
+	for i := range won {
+		wg.Go(func() {
+			_, err := tryStart(t, at)
+			won[i] = err == nil
+		})
+	}
+	wg.Wait()
+	n := 0
+	for _, w := range won {
+		if w {
+			n++
+		}
+	}
+	assert.Equal(t, 1, n)
+}
+
+func TestFailedStartLeavesNothing(t *testing.T) {
+	held, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer held.Close()
+	free, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := free.LocalAddr().String()
+	require.NoError(t, free.Close())
+
+	before := openDescriptors(t)
+	_, err = tryStart(t, at, held.LocalAddr().String())
+	require.ErrorContains(t, err, "listener b")
+	assert.Equal(t, before, openDescriptors(t))
+	_, err = StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: []ListenerConfig{
+		{Name: "a", Listen: netip.MustParseAddrPort(at), Upstream: Echo},
+		{Name: "b", Listen: netip.MustParseAddrPort("127.0.0.1:0"), Upstream: "no such host:80"},
+	}})
+	require.ErrorContains(t, err, "no such host")
+	assert.Equal(t, before, openDescriptors(t))
+	_, err = tryStart(t, at)
+	require.NoError(t, err)
+}
+
+func TestUpstreamIsTheListener(t *testing.T) {
+	free, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := free.LocalAddr().String()
+	require.NoError(t, free.Close())
+	_, err = StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: []ListenerConfig{
+		{Name: "a", Listen: netip.MustParseAddrPort(at), Upstream: at},
+	}})
+	require.ErrorContains(t, err, "listener itself")
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	before := openDescriptors(t)
+	g := startUDP(t, newEngine(t, unlimited), Echo, UDPOptions{})
+	for range 20 {
+		c := dialUDP(t, "", g.Addrs()[0])
+		exchange(t, c, []byte("x"))
+		require.NoError(t, c.Close())
+	}
+	began := time.Now()
+	require.NoError(t, g.Close())
+	assert.Less(t, time.Since(began), 400*time.Millisecond, "waited for a poll of gnet's")
+	require.NoError(t, g.Close(), "twice")
+	require.Eventually(t, func() bool {
+		buf := make([]byte, 1<<20)
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		return !strings.Contains(stacks, "netx.(*supervisor)") && !strings.Contains(stacks, "netx.(*replies)")
+	}, ioTimeout, time.Millisecond)
+	assert.LessOrEqual(t, openDescriptors(t), before)
+}
+
+// endless ends its engine a number of times, at the first tick.
+type endless struct {
+	gnet.BuiltinEventEngine
+	boots, left int
+}
+
+func (e *endless) OnBoot(gnet.Engine) gnet.Action { e.boots++; return gnet.None }
+
+func (e *endless) OnTick() (time.Duration, gnet.Action) {
+	if e.left > 0 {
+		e.left--
+		return time.Hour, gnet.Shutdown
+	}
+	return time.Hour, gnet.None
+}
+
+func TestSupervisorRestarts(t *testing.T) {
+	lock, err := lockAddr(UDP, netip.MustParseAddrPort("127.0.0.1:0"))
+	require.NoError(t, err)
+	defer lock.release()
+	var out syncBuffer
+	h := &endless{left: 2}
+	s := newSupervisor("udp://"+lock.addr.String(), h, textLog(&out), gnet.WithNumEventLoop(1))
+	require.NoError(t, s.start())
+	require.Eventually(t, func() bool { return s.restarts() == 2 }, ioTimeout, time.Millisecond)
+	began := time.Now()
+	s.stop()
+	assert.Less(t, time.Since(began), 400*time.Millisecond)
+	s.stop()
+	assert.Equal(t, int64(2), s.restarts())
+	assert.Equal(t, 2, strings.Count(out.String(), "starting it again"))
+}
+
+func TestSupervisorSaysWhyItDidNotStart(t *testing.T) {
+	held, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer held.Close()
+	s := newSupervisor("tcp://"+held.Addr().String(), &gnet.BuiltinEventEngine{}, textLog(&syncBuffer{}))
+	require.ErrorIs(t, s.start(), syscall.EADDRINUSE)
+	s.stop()
+	newSupervisor("tcp://127.0.0.1:0", &gnet.BuiltinEventEngine{}, textLog(&syncBuffer{})).stop()
+}
