@@ -64,10 +64,17 @@ const MaxDatagram = 65_507
 
 // ListenerConfig is one listener of the gateway.
 type ListenerConfig struct {
-	Name     string         // not empty, unique in the gateway
-	Protocol Protocol       // UDP or TCP
-	Listen   netip.AddrPort // port 0 takes a free one
-	Upstream string         // host:port, or Echo
+	// Name stands in reports and errors; not empty, unique in the gateway.
+	Name     string
+	Protocol Protocol
+	// Listen is the address that clients send to; port 0 takes a free one.
+	// A wildcard covers its own address family only. The answers of a UDP
+	// listener on a wildcard come from the address that the route to the
+	// client prefers; a host with several addresses has a listener for each.
+	Listen netip.AddrPort
+	// Upstream is host:port or Echo. A UDP listener resolves the name once, at
+	// the start.
+	Upstream string
 	Policy   engine.PolicyID
 	UDP      UDPOptions // of a UDP listener
 	TCP      TCPOptions // of a TCP listener

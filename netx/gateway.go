@@ -1,5 +1,3 @@
-// Package netx is the network edge: it reads datagrams and connections, asks
-// the engine whether they may pass, and relays what may to an upstream.
 package netx
 
 import (

@@ -43,8 +43,8 @@ func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 	if err != nil {
 		return nil, err
 	}
-	if hits(cfg.Listen, upstream) {
-		return nil, fmt.Errorf("upstream %s is the listener itself", cfg.Upstream)
+	if f.self.has(upstream) { // datagrams would go in a circle
+		return nil, fmt.Errorf("upstream %s is a listener of this gateway", cfg.Upstream)
 	}
 	return &udpServer{
 		frame:    f,
@@ -65,14 +65,6 @@ func resolveUDP(hostport string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("upstream %s: %w", hostport, err)
 	}
 	return unmapped(a.AddrPort()), nil
-}
-
-// hits says whether what is sent to dst arrives at a socket that listens on
-// listen.
-func hits(listen, dst netip.AddrPort) bool {
-	var self selfAddrs
-	self.add(listen)
-	return self.has(dst)
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

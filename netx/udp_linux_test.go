@@ -566,6 +566,47 @@ func TestUDPEngineRestarts(t *testing.T) {
 	assert.Equal(t, "answer", string(got))
 }
 
+// Without descriptors there are no new sessions, and all else goes on.
+func TestUDPOutOfDescriptors(t *testing.T) { // C85
+	g := startUDP(t, newEngine(t, unlimited), Echo, UDPOptions{})
+	old, late := dialUDP(t, "", g.Addrs()[0]), dialUDP(t, "", g.Addrs()[0])
+	exchange(t, old, []byte("before"))
+
+	var was unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	none := was
+	none.Cur = 3 // every descriptor is beyond it
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was)) }()
+	send(t, late, []byte("no room"))
+	r := reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 2 })
+	assert.Equal(t, map[string]int64{"upstream_error": 1}, r.Dropped)
+	exchange(t, old, []byte("meanwhile"))
+
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
+	exchange(t, late, []byte("now"))
+	assert.Zero(t, g.Restarts())
+}
+
+func TestUDPSocketOptions(t *testing.T) {
+	g := startUDP(t, newEngine(t, unlimited), Echo, UDPOptions{})
+	loops := g.servers[0].(*udpServer).loops
+	require.Len(t, loops, loopCount())
+	for _, l := range loops {
+		l.super.mu.Lock()
+		fd, err := l.super.engine.Dup()
+		l.super.mu.Unlock()
+		require.NoError(t, err)
+		defer unix.Close(fd)
+		gro, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO)
+		require.NoError(t, err)
+		assert.Zero(t, gro, "gnet would take glued datagrams for one")
+		port, err := boundPort(fd)
+		require.NoError(t, err)
+		assert.Equal(t, g.Addrs()[0].Port(), port)
+	}
+}
+
 // Nothing of ours is allocated for a datagram that a session or a denial is
 // known for.
 func TestUDPDatagramAllocates(t *testing.T) {
