@@ -62,6 +62,9 @@ const (
 // MaxDatagram is the largest payload that fits into a UDP datagram over IPv4.
 const MaxDatagram = 65_507
 
+// maxCap bounds what may be written as a cap; a machine gives up much earlier.
+const maxCap = 1 << 22
+
 // ListenerConfig is one listener of the gateway.
 type ListenerConfig struct {
 	// Name stands in reports and errors; not empty, unique in the gateway.
@@ -157,11 +160,16 @@ func (l ListenerConfig) problems() (errs []error) {
 		}
 	}
 	notNegative("UDP.SessionIdle", int64(l.UDP.SessionIdle))
-	notNegative("UDP.MaxSessions", int64(l.UDP.MaxSessions))
+	isCap := func(field string, n int) {
+		if n < 0 || n > maxCap {
+			bad("%s: %d is outside 1..%d (0 means the default)", field, n, maxCap)
+		}
+	}
+	isCap("UDP.MaxSessions", l.UDP.MaxSessions)
 	if n := l.UDP.MaxDatagram; n < 0 || n > MaxDatagram {
 		bad("UDP.MaxDatagram: %d is outside 1..%d", n, MaxDatagram)
 	}
-	notNegative("TCP.MaxConnections", int64(l.TCP.MaxConnections))
+	isCap("TCP.MaxConnections", l.TCP.MaxConnections)
 	notNegative("TCP.MaxConnectionsPerIP", int64(l.TCP.MaxConnectionsPerIP))
 	notNegative("TCP.DialTimeout", int64(l.TCP.DialTimeout))
 	notNegative("TCP.FirstByteTimeout", int64(l.TCP.FirstByteTimeout))
