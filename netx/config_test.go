@@ -83,7 +83,7 @@ func TestFitCaps(t *testing.T) {
 	}{
 		{"plenty", []ListenerConfig{udp, tcp}, 1 << 20, []int{10_000, 10_000}, false},
 		{"fair share", []ListenerConfig{tcp, udp}, 2*loops + 6000, []int{3000 / fdsPerConnection, sessionsFor(3000)}, true},
-		{"what one leaves goes to the other", []ListenerConfig{tcp, udp}, 2*loops + 12_500 + 18_000, []int{3000, 10_000}, true},
+		{"what one leaves goes to the other", []ListenerConfig{tcp, udp}, 2*loops + 12_500 + 5000*fdsPerConnection, []int{5000, 10_000}, true},
 		{"written is kept", []ListenerConfig{written, udp}, 2*loops + 100*fdsPerConnection + 500, []int{100, sessionsFor(500)}, true},
 		{"written does not fit", []ListenerConfig{written}, loops + 100*fdsPerConnection - 1, nil, false},
 		{"nothing left", []ListenerConfig{udp, tcp}, 2*loops + 1, nil, false},
