@@ -1,13 +1,13 @@
 module github.com/seed-ee4278a0/throttled
 
-go 1.26.0
+go 1.26
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/gaissmai/bart v0.30.0
 	github.com/panjf2000/gnet/v2 v2.9.7
 	github.com/stretchr/testify v1.12.1
-	golang.org/x/sys v0.50.0
+	golang.org/x/sys v0.44.0
 )
 
 require (
