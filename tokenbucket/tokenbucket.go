@@ -29,7 +29,7 @@ import (
 )
 
 // Never is the wait for what can never be had: more tokens than the capacity.
-// A wait too long for a Duration (292 years) is Never too.
+// A wait beyond the end of the clock (292 years) is Never too.
 const Never time.Duration = math.MaxInt64
 
 // A Bucket is the state of one bucket: the meter reading at which it is full
@@ -155,7 +155,11 @@ func (r *Rate) Wait(b Bucket, now, n int64) time.Duration {
 		return Never
 	}
 	spare := r.capacity.sub(r.token.mul(uint64(n)))
-	return time.Duration(max(0, r.when(b.full.subOrZero(spare))-now))
+	at := r.when(b.full.subOrZero(spare))
+	if at == math.MaxInt64 {
+		return Never
+	}
+	return time.Duration(max(0, at-now))
 }
 
 // FullAt returns the time at which the bucket is, or was, full again.
