@@ -48,7 +48,7 @@ func (l Limit) Validate() error {
 	if l.Scale < 0 || l.Scale > MaxScale {
 		errs = append(errs, fmt.Errorf("Scale: %d is outside 1..%d (0 means %d)", l.Scale, MaxScale, DefaultScale))
 	}
-	if l.Initial < Empty || l.Initial > l.Capacity {
+	if l.Initial < Empty || l.Initial > max(l.Capacity, 0) {
 		errs = append(errs, fmt.Errorf("Initial: %d is outside 1..Capacity (0 means full, %d empty)", l.Initial, Empty))
 	}
 	return errors.Join(errs...)
