@@ -96,3 +96,36 @@ func TestCompileFillsIn(t *testing.T) {
 		})
 	}
 }
+
+// 17: the worst relative error of a compiled rate is published and held. Usual
+// limits have none. Rates near 1e-6 beside the largest capacity and a scale
+// that leaves the units least room have the worst.
+func TestCompiledRateError(t *testing.T) {
+	t.Run("exact", func(t *testing.T) {
+		for _, limit := range limits() {
+			if limit.Capacity == MaxCapacity {
+				continue
+			}
+			limit.Scale = DefaultScale
+			r := compile(t, limit)
+			assert.Zero(t, relativeError(limit, r), "%+v", limit)
+		}
+	})
+	t.Run("worst", func(t *testing.T) {
+		rng, worst := newRand(), 0.0
+		for i := range 10_000 {
+			limit := Limit{Capacity: MaxCapacity, RefillPerSecond: 1e-6 * (1 + rng.Float64()*1e-3), Scale: 1 + rng.Int64N(MaxScale)}
+			if i%2 == 0 {
+				limit.RefillPerSecond = math.Pow(10, rng.Float64()*15-6)
+			} else {
+				limit.Scale = 550 << rng.IntN(10) // 550e9 is just above 2^39
+			}
+			e := relativeError(limit, compile(t, limit))
+			require.GreaterOrEqual(t, e, 0.0, "%+v is rounded up", limit)
+			worst = max(worst, e)
+		}
+		t.Logf("worst relative error: 2^%.2f", math.Log2(worst))
+		assert.Less(t, worst, 0x1p-44)
+		assert.Greater(t, worst, 0x1p-45, "the search has lost the worst case")
+	})
+}

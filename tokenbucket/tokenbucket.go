@@ -56,7 +56,7 @@ const (
 // Compile validates the limit and returns its integers.
 //
 // The refill of a nanosecond is exact where RefillPerSecond*Scale, the float64
-// as it stands, fits the units; else it is rounded down by less than 2^-45 of
+// as it stands, fits the units; else it is rounded down by less than 2^-44 of
 // itself.
 func (l Limit) Compile() (Rate, error) {
 	if err := l.Validate(); err != nil {
