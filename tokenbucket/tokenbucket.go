@@ -203,8 +203,9 @@ func (r *Rate) Level(b Bucket, now int64) Level {
 func (r *Rate) At(l Level, now int64, ago time.Duration) Bucket {
 	missing := uint128{}
 	if l.Tokens < r.limit.Capacity {
+		// Rounded up, so that what Level rounded down is whole units again.
 		frac := new(big.Int).SetUint64(l.Frac)
-		frac.Mul(frac, r.token.big()).Rsh(frac, 64)
+		frac.Mul(frac, r.token.big()).Add(frac, new(big.Int).SetUint64(1<<64-1)).Rsh(frac, 64)
 		held := r.token.mul(uint64(l.Tokens)).add(fromBig(frac))
 		missing = r.capacity.subOrZero(held).subOrZero(mul64(uint64(ago), r.perNano))
 	}

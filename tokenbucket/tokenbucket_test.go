@@ -2,6 +2,7 @@ package tokenbucket
 
 import (
 	"math"
+	"math/big"
 	"testing"
 	"time"
 
@@ -234,6 +235,34 @@ func TestLevel(t *testing.T) {
 			assert.Equal(t, tt.want, r.Level(r.At(tt.level, now, tt.ago), now))
 		})
 	}
+}
+
+// What is saved and restored waits no nanosecond longer.
+func TestLevelRoundTrip(t *testing.T) {
+	rng := newRand()
+	for _, limit := range limits() {
+		r := compile(t, limit)
+		b, now := r.New(0), int64(0)
+		for range 50 {
+			requireRoundTrip(t, r, b, now)
+			r.Take(&b, now, rng.Int64N(1+r.Tokens(b, now)))
+			now += rng.Int64N(1 + rng.Int64N(int64(time.Minute)))
+		}
+	}
+	r := compile(t, Limit{Capacity: 3, RefillPerSecond: 32})
+	b := r.New(0)
+	r.Take(&b, 0, 3)
+	assert.Equal(t, time.Second/32-7, r.Wait(r.At(r.Level(b, 7), 7, 0), 7, 1))
+}
+
+// requireRoundTrip holds that a bucket which goes through its Level gains
+// nothing and loses less than 2^-64 of a token.
+func requireRoundTrip(t testing.TB, r *Rate, b Bucket, now int64) {
+	t.Helper()
+	before, after := r.available(b, now).big(), r.available(r.At(r.Level(b, now), now, 0), now).big()
+	lost := new(big.Int).Sub(before, after)
+	require.GreaterOrEqual(t, lost.Sign(), 0, "%+v gains at %d", r.limit, now)
+	require.Negative(t, lost.Lsh(lost, 64).Cmp(r.token.big()), "%+v loses at %d", r.limit, now)
 }
 
 func TestNoAllocations(t *testing.T) {
