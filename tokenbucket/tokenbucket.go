@@ -105,12 +105,16 @@ func (r *Rate) New(now int64) Bucket {
 	return r.At(Level{Tokens: r.limit.Initial}, now, 0)
 }
 
+// never reports whether no bucket of the rate ever has n tokens.
+func (r *Rate) never(n int64) bool { return uint64(n) > uint64(r.limit.Capacity) }
+
 // meter is the reading at now.
 func (r *Rate) meter(now int64) uint128 { return mul64(uint64(now), r.perNano) }
 
-// Has reports whether n tokens could be taken at now; n >= 0.
+// Has reports whether n tokens could be taken at now. A negative number never
+// can.
 func (r *Rate) Has(b Bucket, now, n int64) bool {
-	if n > r.limit.Capacity {
+	if r.never(n) {
 		return false
 	}
 	missing := b.full.subOrZero(r.meter(now))
@@ -151,7 +155,7 @@ func (r *Rate) split(units uint128) (tokens int64, rest uint128) {
 // Wait returns how long after now the bucket has n tokens, if nobody else
 // takes any: 0 where it has them, Never where it never will.
 func (r *Rate) Wait(b Bucket, now, n int64) time.Duration {
-	if n > r.limit.Capacity {
+	if r.never(n) {
 		return Never
 	}
 	spare := r.capacity.sub(r.token.mul(uint64(n)))

@@ -134,9 +134,11 @@ func TestWait(t *testing.T) {
 		{"none", 10, 0, 0},
 		{"one", 10, 1, 100 * time.Millisecond},
 		{"all", 10, 5, 500 * time.Millisecond},
-		{"more than the capacity", 10, 6, Never},          // 22
-		{"the largest number", 1e9, math.MaxInt64, Never}, // 21
-		{"rounded up", 3, 1, 333333334},                   // 30
+		{"more than the capacity", 10, 6, Never},           // 22
+		{"the largest number", 1e9, math.MaxInt64, Never},  // 21
+		{"less than none", 1e9, -1, Never},                 // 20
+		{"the smallest number", 1e9, math.MinInt64, Never}, // 20
+		{"rounded up", 3, 1, 333333334},                    // 30
 		{"two thirds", 3, 2, 666666667},
 		{"slow", 1.0 / 64, 1, 64 * time.Second},
 		{"slower", 1.0 / (1 << 19), 5, 5 * (1 << 19) * time.Second}, // longer than 2^31 ms
@@ -146,7 +148,12 @@ func TestWait(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := compile(t, Limit{Capacity: 5, RefillPerSecond: tt.rate, Initial: Empty})
-			assert.Equal(t, tt.want, r.Wait(r.New(77), 77, tt.n))
+			b := r.New(77)
+			assert.Equal(t, tt.want, r.Wait(b, 77, tt.n))
+			assert.Equal(t, tt.want == 0, r.Has(b, 77, tt.n))
+			if tt.want == Never {
+				assert.False(t, r.Has(b, 400*day, tt.n))
+			}
 		})
 	}
 }
