@@ -46,7 +46,9 @@ func (o *oracle) refill(now int64) {
 	o.last = now
 }
 
-func (o *oracle) has(n int64) bool { return o.tokens.Cmp(new(big.Rat).SetInt64(n)) >= 0 }
+func (o *oracle) has(n int64) bool {
+	return n >= 0 && o.tokens.Cmp(new(big.Rat).SetInt64(n)) >= 0
+}
 
 func (o *oracle) take(n int64) { o.tokens.Sub(o.tokens, new(big.Rat).SetInt64(n)) }
 
@@ -59,7 +61,7 @@ func (o *oracle) whole() int64 {
 
 func (o *oracle) wait(n int64) time.Duration {
 	need := new(big.Rat).SetInt64(n)
-	if need.Cmp(o.capacity) > 0 {
+	if n < 0 || need.Cmp(o.capacity) > 0 {
 		return Never
 	}
 	need.Sub(need, o.tokens)
