@@ -86,7 +86,8 @@ func (r *Rule) NewHistory(at Instant) History {
 // Take decides on one packet of n payload bytes and charges it if it passes.
 // A SoftThrottle is to be handed on to [Rule.Escalate] unless the state is one
 // that must never lock. The RetryAfter of a SoftThrottle is on the Refill
-// clock. h may be nil where the rule has no byte budget; n >= 0.
+// clock. h may be nil where the rule has no byte budget. With one, a packet of a
+// negative size never passes.
 func (r *Rule) Take(s *State, h *History, at Instant, n int64) Decision {
 	if at.Now < s.LockedUntil {
 		s.Denied++
@@ -175,7 +176,7 @@ func (r *Rule) TakeBytes(h *History, at Instant, n int64) (took int64, wait time
 	if !r.hasBytes {
 		return n, 0
 	}
-	took = min(n, r.bytes.Tokens(h.Bytes, at.Refill))
+	took = max(0, min(n, r.bytes.Tokens(h.Bytes, at.Refill)))
 	r.bytes.Take(&h.Bytes, at.Refill, took)
 	if took == n {
 		return took, 0

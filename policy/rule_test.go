@@ -176,6 +176,8 @@ func TestTakeBytes(t *testing.T) {
 		{s, 5, 5, 0},
 		{s, math.MaxInt64, 0, 100 * ms}, // 21
 		{99 * s, math.MaxInt64, 100, 100 * ms},
+		{99 * s, -1, 0, 100 * ms}, // 20
+		{99 * s, 5, 0, 100 * ms},
 	}
 	before := e.state
 	for i, step := range steps {
