@@ -42,8 +42,10 @@ func (r *Rule) Save(s *State, h *History, at Instant) Saved {
 
 // Restore returns a state that was saved some time ago, as it is at the
 // instant: the buckets have refilled since, lockouts and windows have run on.
+// A negative time, of a clock that went back meanwhile, counts as none.
 // A byte budget that the saved state did not have starts at its Initial.
 func (r *Rule) Restore(saved Saved, at Instant, ago time.Duration) (State, History) {
+	ago = max(0, ago)
 	s := State{
 		Packets:     r.packets.At(saved.Packets, at.Refill, ago),
 		LockedUntil: later(at.Now, saved.LockedFor-ago),

@@ -35,6 +35,7 @@ func TestRestoreBuckets(t *testing.T) {
 	}{
 		{"at once", packets(ten), packets(ten), 10, 0, tokenbucket.Level{Tokens: 2, Frac: 1 << 63}}, // C98
 		{"later", packets(ten), packets(ten), 10, 3 * s, tokenbucket.Level{Tokens: 5, Frac: 1 << 63}},
+		{"the clock went back", packets(ten), packets(ten), 10, -3 * s, tokenbucket.Level{Tokens: 2, Frac: 1 << 63}}, // 26
 		{"full by now", packets(ten), packets(ten), 10, 400 * 24 * time.Hour, tokenbucket.Level{Tokens: 10}},
 		{"at the new rate", packets(ten), packets(tokenbucket.Limit{Capacity: 10, RefillPerSecond: 2}), 10, 3 * s, tokenbucket.Level{Tokens: 8, Frac: 1 << 63}},
 		{"a larger capacity adds nothing", packets(ten), packets(tokenbucket.Limit{Capacity: 99, RefillPerSecond: 1}), 2, 0, tokenbucket.Level{Tokens: 10}},
@@ -82,6 +83,7 @@ func TestRestoreLockout(t *testing.T) {
 		{"at once", p, 0, 5 * m, 20 * m},
 		{"under a shorter rule", shorter, 0, 5 * m, 6 * m},
 		{"time down counts", p, 2 * m, 3 * m, 20 * m},
+		{"the clock went back", p, -2 * m, 5 * m, 20 * m}, // C34
 		{"about to end", p, 5*m - 1, 1, 20 * m},
 		{"ended", p, 5 * m, 0, 20 * m},
 		{"ended, not forgotten", p, 15*m - 1, 0, 20 * m},

@@ -203,7 +203,7 @@ func (r *Rate) Level(b Bucket, now int64) Level {
 }
 
 // At returns a bucket that held the level some time ago and has refilled since,
-// as it is at now. More than the capacity is not kept.
+// as it is at now; ago >= 0. More than the capacity is not kept.
 func (r *Rate) At(l Level, now int64, ago time.Duration) Bucket {
 	missing := uint128{}
 	if l.Tokens < r.limit.Capacity {
