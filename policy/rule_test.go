@@ -143,6 +143,7 @@ func TestTwoClocks(t *testing.T) {
 		{Instant{12 * s, s - 1}, Decision{Reason: HardLockout, RetryAfter: 10 * time.Second}},
 		{Instant{22*s - 1, s}, Decision{Reason: HardLockout, RetryAfter: 1}},
 		{Instant{22 * s, s}, Decision{Allowed: true}},
+		{Instant{23 * s, 2 * s}, Decision{Allowed: true}},
 	}
 	for i, step := range steps {
 		assert.Equal(t, step.want, e.send(step.at, 0), "step %d", i)
@@ -211,7 +212,9 @@ func TestPardon(t *testing.T) {
 	require.Equal(t, tally{2, 4, 1}, e.burst(at(0), 7))
 	require.Equal(t, HardLockout, e.send(at(s), 0).Reason)
 	Pardon(&e.state, &e.history)
-	assert.Equal(t, tally{1, 4, 1}, e.burst(at(s), 6), "no token is given, and the count starts again")
+	require.Equal(t, tally{1, 2, 0}, e.burst(at(s), 3), "no token is given")
+	Pardon(&e.state, &e.history)
+	assert.Equal(t, tally{0, 4, 1}, e.burst(at(s), 5), "the count starts again")
 	assert.Equal(t, int64(s+30*s), e.state.LockedUntil, "the growth starts again")
 }
 

@@ -44,7 +44,7 @@ func TestRestoreBuckets(t *testing.T) {
 
 		{"bytes at once", bytes(ten), bytes(ten), 10, 0, tokenbucket.Level{Tokens: 2, Frac: 1 << 63}},
 		{"bytes later", bytes(ten), bytes(ten), 10, 3 * s, tokenbucket.Level{Tokens: 5, Frac: 1 << 63}},
-		{"a new byte budget", packets(ten), bytes(tokenbucket.Limit{Capacity: 10, RefillPerSecond: 1, Initial: 3}), 10, 3 * s, tokenbucket.Level{Tokens: 3}},
+		{"a new byte budget", packets(ten), bytes(tokenbucket.Limit{Capacity: 10, RefillPerSecond: 1, Initial: 4}), 10, 3 * s, tokenbucket.Level{Tokens: 4}},
 		{"a byte budget that goes", bytes(ten), packets(ten), 5, 0, tokenbucket.Level{Tokens: 1}},
 	}
 	for _, tt := range tests {
@@ -123,6 +123,7 @@ func TestRestoreViolations(t *testing.T) {
 		{"the window has ended", policy(5, 0), 5 * s, 0, []step{{0, 5, tally{0, 4, 1}}}},
 		{"fewer are allowed now", policy(2, 0), 0, 3, []step{{0, 1, tally{0, 0, 1}}}},
 		{"spacing goes on", policy(5, 4*s), 0, 3, []step{{s - 1, 1, tally{0, 1, 0}}, {s, 1, tally{0, 1, 0}}, {5*s - 1, 9, tally{0, 9, 0}}}},
+		{"time down counts for it", policy(4, 4*s), s, 3, []step{{0, 1, tally{0, 0, 1}}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -147,7 +147,7 @@ func TestWait(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := compile(t, Limit{Capacity: 5, RefillPerSecond: tt.rate, Initial: Empty})
+			r := compile(t, Limit{Capacity: 5, RefillPerSecond: tt.rate, Scale: 1, Initial: Empty})
 			b := r.New(77)
 			assert.Equal(t, tt.want, r.Wait(b, 77, tt.n))
 			assert.Equal(t, tt.want == 0, r.Has(b, 77, tt.n))
@@ -163,6 +163,9 @@ func TestWaitBeyondTheClock(t *testing.T) {
 	for _, now := range []int64{0, 1, day, math.MaxInt64} {
 		assert.Equal(t, Never, r.Wait(r.New(now), now, MaxCapacity), "at %d", now)
 	}
+	// Where the units are coarse, just above 2^64 ns.
+	r = compile(t, Limit{Capacity: 40_000, RefillPerSecond: 1.0 / (1 << 19), Scale: 1, Initial: Empty})
+	assert.Equal(t, Never, r.Wait(r.New(0), 0, 40_000))
 }
 
 // 10, 30: after exactly the wait the tokens are there, a nanosecond before it
