@@ -24,6 +24,24 @@ type evictor struct {
 // reset starts a new round: something may be given up earlier than was known.
 func (v *evictor) reset() { v.seen, v.notUntil = 0, math.MinInt64 }
 
+// expect takes note of a time at which an entry could be given up.
+func (v *evictor) expect(t int64) {
+	v.earliest, v.notUntil = min(v.earliest, t), min(v.notUntil, t)
+}
+
+// cleared tells the evictor that the denials of an entry were cleared, by an
+// allowed packet or by a lockout, which may be over before their window is.
+func (s *shard) cleared(rule *policy.Rule, e *entry, at policy.Instant) {
+	s.evictor.expect(forgetAt(rule, e, s.history(e), at))
+}
+
+// forgetAt is a time before which an entry has something to be remembered by,
+// at.Now where it has nothing.
+func forgetAt(rule *policy.Rule, e *entry, h *policy.History, at policy.Instant) int64 {
+	wait := int64(rule.ForgetIn(&e.state, h, at))
+	return at.Now + min(wait, math.MaxInt64-at.Now)
+}
+
 // evict gives up an entry that has nothing to be remembered by and reports
 // whether it found one.
 func (s *shard) evict(at policy.Instant) bool {
@@ -40,14 +58,14 @@ func (s *shard) evict(at policy.Instant) bool {
 		v.hand = (v.hand + 1) % slots
 		v.seen++
 		if e := s.entries.at(slot); e.policy != freeSlot {
-			wait := s.rules[e.policy].ForgetIn(&e.state, s.history(e), at)
-			if wait == 0 {
+			t := forgetAt(s.rules[e.policy], e, s.history(e), at)
+			if t <= at.Now {
 				s.remove(slot)
 				s.evicted++
 				v.reset()
 				return true
 			}
-			v.earliest = min(v.earliest, at.Now+min(int64(wait), math.MaxInt64-at.Now))
+			v.earliest = min(v.earliest, t)
 		}
 		if v.seen >= slots {
 			v.seen, v.notUntil = 0, v.earliest

@@ -156,13 +156,18 @@ func (s *shard) dropHistory(e *entry) {
 }
 
 func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64) policy.Decision {
-	d := rule.Take(&e.state, s.history(e), at, n)
-	if d.Reason != policy.SoftThrottle {
-		return d
-	}
-	d = rule.Escalate(&e.state, s.needHistory(e), at, d)
-	if d.Reason == policy.HardLockout {
-		s.lockouts++
+	h := s.history(e)
+	counted := rule.Violations(h, at) > 0
+	d := rule.Take(&e.state, h, at, n)
+	switch {
+	case d.Reason == policy.SoftThrottle:
+		d = rule.Escalate(&e.state, s.needHistory(e), at, d)
+		if d.Reason == policy.HardLockout {
+			s.lockouts++
+			s.cleared(rule, e, at)
+		}
+	case d.Allowed && counted:
+		s.cleared(rule, e, at)
 	}
 	return d
 }
