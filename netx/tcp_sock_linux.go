@@ -1,0 +1,95 @@
+package netx
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// await waits until there is something to read and says how much there is. At
+// the end of the stream it returns io.EOF. It reads nothing.
+func await(raw syscall.RawConn) (n int, err error) {
+	waitErr := raw.Read(func(fd uintptr) bool {
+		n, err = unread(int(fd))
+		return err != unix.EAGAIN
+	})
+	if waitErr != nil {
+		return 0, waitErr
+	}
+	return n, err
+}
+
+// unread is how many bytes can be read from a socket: EAGAIN where there are
+// none yet, io.EOF where there will be none.
+func unread(fd int) (int, error) {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	if err != nil || n > 0 {
+		return n, os.NewSyscallError("ioctl", err)
+	}
+	// None, or an end, or an error: only a read can tell.
+	var one [1]byte
+	for {
+		n, _, err = unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return 0, err
+		case err != nil:
+			return 0, os.NewSyscallError("recvfrom", err)
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+// hasUnread says whether a read would not wait.
+func hasUnread(c *net.TCPConn) bool {
+	ready := false
+	control(c, func(fd int) {
+		_, err := unread(fd)
+		ready = err != unix.EAGAIN
+	})
+	return ready
+}
+
+// sendState says whether the peer has yet to acknowledge something, and how
+// many bytes it has acknowledged.
+func sendState(c *net.TCPConn) (pending bool, acked uint64) {
+	control(c, func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			pending = info.Unacked > 0 || info.Notsent_bytes > 0
+			acked = info.Bytes_acked
+		}
+	})
+	return pending, acked
+}
+
+func control(c *net.TCPConn, f func(fd int)) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) })
+	}
+}
+
+// muteClose makes the close of a connection send nothing. That takes
+// CAP_NET_ADMIN. Without it a reset is sent with a time to live that ends it
+// at the first router, and an error returned so that the close sends no more
+// than this reset.
+func muteClose(fd int) error {
+	err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
+	if err == nil {
+		return nil
+	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 1)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 1)
+	return os.NewSyscallError("setsockopt", err)
+}
+
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package netx
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// The gateway serves on Linux only; these keep the package whole elsewhere.
+
+func await(syscall.RawConn) (int, error)                  { return 0, errors.ErrUnsupported }
+func hasUnread(*net.TCPConn) bool                         { return false }
+func sendState(*net.TCPConn) (pending bool, acked uint64) { return false, 0 }
+func muteClose(int) error                                 { return errors.ErrUnsupported }
+func outOfDescriptors(error) bool                         { return false }

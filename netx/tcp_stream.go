@@ -1,0 +1,135 @@
+package netx
+
+import (
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// bufferSize is what a relay copies through where it does not splice.
+	bufferSize = 32 << 10
+	// chunk is the most that is moved, and paid for, at a time; it is the size
+	// of the pipe of a splice.
+	chunk = 1 << 20
+	// A relay that waits for tokens looks again after pauseLeast, so that it
+	// does not spin for a few bytes each time, and after pauseMost, for the
+	// limit may have been raised. A byte budget keeps its full rate where its
+	// capacity covers some 10 ms of it.
+	pauseLeast = 5 * time.Millisecond
+	pauseMost  = time.Second
+)
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// A stream is one direction of a relay. It waits until src has bytes before it
+// takes a buffer or a pipe, so an idle connection costs two sockets and
+// nothing more, and a pause leaves the bytes in the kernel, which slows the
+// sender down.
+type stream struct {
+	r          *relay
+	src, dst   *net.TCPConn
+	raw        syscall.RawConn // of src
+	fromClient bool
+	payAfter   time.Duration // age of the relay before which there are no tokens
+
+	limited io.LimitedReader // reused
+}
+
+func newStream(r *relay, src, dst *net.TCPConn) (*stream, error) {
+	raw, err := src.SyscallConn()
+	return &stream{r: r, src: src, dst: dst, raw: raw}, err
+}
+
+// pump moves bytes until src ends (io.EOF) or something breaks.
+func (st *stream) pump() error {
+	for {
+		n, err := await(st.raw)
+		if st.fromClient && (err == nil || err == io.EOF) {
+			st.r.heard.Store(true)
+		}
+		if err == io.EOF {
+			return err
+		}
+		if err != nil {
+			return brokenRead{err}
+		}
+		st.r.touch()
+		if n, err = st.pay(min(n, chunk)); err != nil {
+			return err
+		}
+		n, err = st.move(n)
+		st.r.touch()
+		if st.fromClient {
+			st.r.s.bytes.Add(int64(n))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pay takes tokens for up to n bytes and says how many may move now, at least
+// one. It waits where there are none.
+func (st *stream) pay(n int) (int, error) {
+	r := st.r
+	if !st.fromClient || !r.s.engine.LimitsBytes(r.s.cfg.Policy) {
+		return n, nil
+	}
+	for {
+		if err := st.pause(); err != nil {
+			return 0, err
+		}
+		took, wait := r.s.engine.TakeBytes(r.from, r.s.cfg.Policy, n)
+		if took == n {
+			return n, nil
+		}
+		if r.s.cfg.TCP.OnLimit == CloseConn {
+			return 0, errOverLimit
+		}
+		st.payAfter = r.age() + min(max(wait, pauseLeast), pauseMost)
+		if took > 0 {
+			return took, nil
+		}
+	}
+}
+
+// pause waits until there may be tokens.
+func (st *stream) pause() error {
+	d := st.payAfter - st.r.age()
+	if d <= 0 {
+		return nil
+	}
+	st.r.paused.Store(true)
+	alive := st.r.sleep(d)
+	st.r.touch()
+	st.r.paused.Store(false)
+	if !alive {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// move takes n bytes, which src has, to dst: in the kernel where it is worth
+// it and there is a pipe to be had. An error is one of dst.
+func (st *stream) move(n int) (int, error) {
+	if n > bufferSize {
+		select {
+		case st.r.s.splices <- struct{}{}:
+			defer func() { <-st.r.s.splices }()
+			st.limited = io.LimitedReader{R: st.src, N: int64(n)}
+			moved, err := st.dst.ReadFrom(&st.limited)
+			return int(moved), err
+		default:
+		}
+	}
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	n, err := st.src.Read(buf[:min(n, bufferSize)])
+	if err != nil {
+		return n, err
+	}
+	return st.dst.Write(buf[:n])
+}
