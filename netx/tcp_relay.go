@@ -33,7 +33,7 @@ type relay struct {
 	heard  atomic.Bool  // the client has sent something, if only its end
 	moved  atomic.Int64 // when a byte last moved, since began
 	paused atomic.Bool  // waiting for tokens
-	broken atomic.Bool  // ends with a reset
+	broken atomic.Bool  // a write failed: whatever follows, the end is a reset
 
 	timer *time.Timer
 	acked uint64 // what the peers had acknowledged at the last look; of watch
@@ -191,12 +191,14 @@ func (st *stream) run() {
 	err := st.pump()
 	_, read := err.(brokenRead)
 	switch {
-	case err == io.EOF:
+	case err == io.EOF && !st.r.broken.Load():
 		_ = st.dst.CloseWrite()
 	case err == errOverLimit:
 		st.r.kill()
-	case read:
-		// The source was reset. The other stream has nobody left to write to.
+	case err == io.EOF, read:
+		// The source was reset. (The kernel tells one of read and write, so
+		// where the other stream has heard of it this one sees an end.) There
+		// is nobody left for the other stream to write to.
 		st.r.settle(st.dst)
 		st.r.kill()
 	default:

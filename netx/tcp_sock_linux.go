@@ -63,7 +63,7 @@ func hasUnread(c *net.TCPConn) bool {
 func sendState(c *net.TCPConn) (pending bool, acked uint64) {
 	control(c, func(fd int) {
 		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			pending = info.Unacked > 0 || info.Notsent_bytes > 0
+			pending = info.State != unix.BPF_TCP_CLOSE && (info.Unacked > 0 || info.Notsent_bytes > 0)
 			acked = info.Bytes_acked
 		}
 	})

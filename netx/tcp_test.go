@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -196,6 +197,30 @@ func TestTCPResetPassesOn(t *testing.T) {
 	})
 }
 
+// The client has shut its side down and then vanishes: its stream has ended
+// well, and only a write to it shows that it is gone.
+func TestTCPResetAfterHalfClose(t *testing.T) {
+	gone, ended := make(chan struct{}), make(chan error, 1)
+	upstream := upstreamTCP(t, func(c *net.TCPConn) {
+		_, err := io.Copy(io.Discard, c)
+		assert.NoError(t, err)
+		<-gone
+		for err == nil {
+			_, err = c.Write([]byte("x"))
+		}
+		ended <- err
+	})
+	g, report := startTCP(t, upstream, TCPOptions{})
+	c := dialTCP(t, g.Addrs()[0].String())
+	require.NoError(t, c.CloseWrite())
+	require.Eventually(t, func() bool { return report().Forwarded == 1 }, settled, time.Millisecond)
+	require.NoError(t, c.SetLinger(0))
+	require.NoError(t, c.Close())
+	close(gone)
+	assert.NotErrorIs(t, <-ended, os.ErrDeadlineExceeded)
+	addsUp(t, report)
+}
+
 // A server that answers and closes before it has read everything resets the
 // connection. Its answer must arrive all the same.
 func TestTCPAnswerBeforeReset(t *testing.T) {
@@ -207,6 +232,7 @@ func TestTCPAnswerBeforeReset(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Eventually(t, func() bool { pending, _ := sendState(c); return !pending },
 			settled, time.Millisecond)
+		_ = c.Close()
 		close(answered)
 	})
 	g, report := startTCP(t, upstream, TCPOptions{})
@@ -214,6 +240,7 @@ func TestTCPAnswerBeforeReset(t *testing.T) {
 	_, err := c.Write(make([]byte, 200_000))
 	require.NoError(t, err)
 	<-answered
+	time.Sleep(settleMost / 10) // a slow reader: the reset is there before it begins
 	got := make([]byte, len(answer))
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
