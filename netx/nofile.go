@@ -12,9 +12,9 @@ const (
 	// A UDP session is one socket to the upstream, and each quarantineShare of
 	// them may leave one more in quarantine.
 	fdsPerSession = 1
-	// A TCP connection is two sockets and, while the kernel splices, a pipe
-	// for each direction.
-	fdsPerConnection = 6
+	// A TCP connection is two sockets and a share in the pipes that the kernel
+	// splices through, of which maxSplices allows fewer than one for two.
+	fdsPerConnection = 3
 	// The built-in echo server holds the other end of a connection.
 	fdsPerEchoConnection = fdsPerConnection + 1
 	// Of an event loop: its socket, epoll and eventfd, and beside it those of

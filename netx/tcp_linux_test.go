@@ -15,19 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/policy"
 )
-
-// settled is how long a test waits at most for something that is about to be.
-const settled = 10 * time.Second
 
 // startTCP starts a gateway with one TCP listener and gives the listener's
 // report, too.
 func startTCP(t *testing.T, upstream string, o TCPOptions) (*Gateway, func() ListenerReport) {
 	t.Helper()
-	e, err := engine.New(engine.Config{Load: engine.NoLoad})
-	require.NoError(t, err)
-	t.Cleanup(func() { e.Close() })
-	return startTCPOn(t, e, 0, upstream, o)
+	return startTCPOn(t, engineOf(t, policy.Policy{}), 0, upstream, o)
 }
 
 func startTCPOn(t *testing.T, e *engine.Engine, p engine.PolicyID, upstream string, o TCPOptions) (*Gateway, func() ListenerReport) {

@@ -55,7 +55,7 @@ func TestTCPPausesOverTheByteLimit(t *testing.T) {
 	const rate, burst, total = 2 << 20, 128 << 10, 128<<10 + 3<<20
 	s := &sink{ended: make(chan error, 1)}
 	upstream := upstreamTCP(t, func(c *net.TCPConn) { s.serve(c, rate, burst) })
-	g, report := startTCPOn(t, newTCPEngine(t, bytesPerSecond(rate, burst)), 0, upstream, TCPOptions{})
+	g, report := startTCPOn(t, engineOf(t, bytesPerSecond(rate, burst)), 0, upstream, TCPOptions{})
 	c := dialTCP(t, g.Addrs()[0].String())
 	s.began = time.Now()
 	_, err := c.Write(randomBytes(total))
@@ -76,7 +76,7 @@ func TestTCPPausesOverTheByteLimit(t *testing.T) {
 func TestTCPClosesOverTheByteLimit(t *testing.T) {
 	s := &sink{ended: make(chan error, 1)}
 	upstream := upstreamTCP(t, func(c *net.TCPConn) { s.serve(c, 0, 1<<20) })
-	e := newTCPEngine(t, bytesPerSecond(1, 1000))
+	e := engineOf(t, bytesPerSecond(1, 1000))
 	g, report := startTCPOn(t, e, 0, upstream, TCPOptions{OnLimit: CloseConn})
 	c := dialTCP(t, g.Addrs()[0].String())
 	_, err := c.Write(make([]byte, 1000))
@@ -96,7 +96,7 @@ func TestTCPClosesOverTheByteLimit(t *testing.T) {
 func TestTCPByteLimitIsOneWay(t *testing.T) {
 	answer := randomBytes(1 << 20)
 	upstream := upstreamTCP(t, func(c *net.TCPConn) { _, _ = c.Write(answer) })
-	g, _ := startTCPOn(t, newTCPEngine(t, bytesPerSecond(1, 1)), 0, upstream, TCPOptions{})
+	g, _ := startTCPOn(t, engineOf(t, bytesPerSecond(1, 1)), 0, upstream, TCPOptions{})
 	c := dialTCP(t, g.Addrs()[0].String())
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestTCPByteLimitIsOneWay(t *testing.T) {
 func TestTCPPauseIsNotIdle(t *testing.T) {
 	s := &sink{ended: make(chan error, 1)}
 	upstream := upstreamTCP(t, func(c *net.TCPConn) { s.serve(c, 0, 1<<20) })
-	e := newTCPEngine(t, bytesPerSecond(4, 1)) // a byte each 250 ms
+	e := engineOf(t, bytesPerSecond(4, 1)) // a byte each 250 ms
 	g, report := startTCPOn(t, e, 0, upstream, TCPOptions{IdleTimeout: 100 * time.Millisecond})
 	c := dialTCP(t, g.Addrs()[0].String())
 	_, err := c.Write([]byte("abc"))

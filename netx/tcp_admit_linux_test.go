@@ -16,30 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/policy"
 	"github.com/seed-ee4278a0/throttled/tokenbucket"
 )
-
-// noRefill is slow enough for no token to come back in a test.
-const noRefill = 1e-6
-
-// newTCPEngine is an engine whose default policy is p.
-func newTCPEngine(t *testing.T, p policy.Policy) *engine.Engine {
-	t.Helper()
-	e, err := engine.New(engine.Config{Default: p, Load: engine.NoLoad})
-	require.NoError(t, err)
-	t.Cleanup(func() { e.Close() })
-	return e
-}
-
-// atMost lets n packets through and then denies without ever locking out.
-func atMost(n int64) policy.Policy {
-	return policy.Policy{
-		Packets:    tokenbucket.Limit{Capacity: n, RefillPerSecond: noRefill},
-		Escalation: policy.Escalation{Disabled: true},
-	}
-}
 
 // keepOpen connects and makes sure that the connection is served.
 func keepOpen(t *testing.T, addr string) *net.TCPConn {
@@ -58,7 +37,7 @@ func TestTCPDecidesBeforeTheDial(t *testing.T) {
 		dialled.Add(1)
 		_, _ = io.Copy(c, c)
 	})
-	e := newTCPEngine(t, policy.Policy{
+	e := engineOf(t, policy.Policy{
 		Packets:    tokenbucket.Limit{Capacity: 2, RefillPerSecond: noRefill},
 		Escalation: policy.Escalation{MaxSoftViolations: 3},
 	})
@@ -85,7 +64,7 @@ func TestTCPDecidesBeforeTheDial(t *testing.T) {
 // C88: many addresses at once, each held to its own limit.
 func TestTCPEachAddressHasItsLimit(t *testing.T) {
 	const addresses, connects, limit = 100, 10, 3
-	g, report := startTCPOn(t, newTCPEngine(t, atMost(limit)), 0, Echo, TCPOptions{})
+	g, report := startTCPOn(t, engineOf(t, atMost(limit)), 0, Echo, TCPOptions{})
 	var (
 		wg     sync.WaitGroup
 		served [addresses]atomic.Int64
@@ -140,7 +119,7 @@ func TestTCPCaps(t *testing.T) {
 
 // Who knocks while there is no place is in violation all the same.
 func TestTCPAsksTheEngineBeforeTheCaps(t *testing.T) {
-	e := newTCPEngine(t, policy.Policy{
+	e := engineOf(t, policy.Policy{
 		Packets:    tokenbucket.Limit{Capacity: 3, RefillPerSecond: noRefill},
 		Escalation: policy.Escalation{MaxSoftViolations: 2},
 	})
@@ -252,7 +231,7 @@ func TestTCPStartsAgainAtOnce(t *testing.T) {
 	buf := make([]byte, 1<<20)
 	assert.NotContains(t, string(buf[:runtime.Stack(buf, true)]), "netx.(*relay)")
 
-	again, err := StartGateway(GatewayConfig{Engine: newTCPEngine(t, policy.Policy{}), Listeners: []ListenerConfig{{
+	again, err := StartGateway(GatewayConfig{Engine: engineOf(t, policy.Policy{}), Listeners: []ListenerConfig{{
 		Name: "again", Protocol: TCP, Listen: addr, Upstream: Echo,
 	}}})
 	require.NoError(t, err)
