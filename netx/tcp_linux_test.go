@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -120,6 +121,18 @@ func TestTCPBothWays(t *testing.T) {
 	assert.EqualValues(t, 1, r.Forwarded)
 	assert.EqualValues(t, len(want), r.Bytes)
 	assert.Empty(t, r.Dropped)
+}
+
+func TestTCPOverIPv6(t *testing.T) {
+	upstream := upstreamTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	g, err := StartGateway(GatewayConfig{Engine: engineOf(t, atMost(1)), Listeners: []ListenerConfig{{
+		Name: "six", Protocol: TCP, Listen: netip.MustParseAddrPort("[::1]:0"), Upstream: upstream,
+	}}})
+	require.NoError(t, err)
+	defer g.Close()
+	addr := g.Addrs()[0].String()
+	require.NoError(t, fateOf(addr, "::1"))
+	require.ErrorIs(t, fateOf(addr, "::1"), syscall.ECONNRESET)
 }
 
 func TestTCPHalfClose(t *testing.T) { // C91

@@ -114,22 +114,31 @@ func (st *stream) pause() error {
 
 // move takes n bytes, which src has, to dst: in the kernel where it is worth
 // it and there is a pipe to be had. An error is one of dst.
-func (st *stream) move(n int) (int, error) {
-	if n > bufferSize {
-		select {
-		case st.r.s.splices <- struct{}{}:
-			defer func() { <-st.r.s.splices }()
-			st.limited = io.LimitedReader{R: st.src, N: int64(n)}
-			moved, err := st.dst.ReadFrom(&st.limited)
-			return int(moved), err
-		default:
-		}
+func (st *stream) move(n int) (moved int, err error) {
+	if n <= bufferSize {
+		return st.copy(n)
 	}
+	select {
+	case st.r.s.splices <- struct{}{}:
+		defer func() { <-st.r.s.splices }()
+		st.limited = io.LimitedReader{R: st.src, N: int64(n)}
+		spliced, err := st.dst.ReadFrom(&st.limited)
+		return int(spliced), err
+	default:
+		return st.copy(n)
+	}
+}
+
+// copy moves n bytes through a buffer.
+func (st *stream) copy(n int) (moved int, err error) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
-	n, err := st.src.Read(buf[:min(n, bufferSize)])
-	if err != nil {
-		return n, err
+	for moved < n && err == nil {
+		var got, put int
+		if got, err = st.src.Read(buf[:min(n-moved, bufferSize)]); err == nil {
+			put, err = st.dst.Write(buf[:got])
+			moved += put
+		}
 	}
-	return st.dst.Write(buf[:n])
+	return moved, err
 }

@@ -73,6 +73,26 @@ func TestTCPPausesOverTheByteLimit(t *testing.T) {
 	assert.EqualValues(t, total, report().Bytes)
 }
 
+// Where no pipe is free a relay copies, and what it has paid for it moves.
+func TestTCPWithoutPipes(t *testing.T) {
+	const rate, total = 2 << 20, 2 << 20
+	s := &sink{ended: make(chan error, 1)}
+	upstream := upstreamTCP(t, func(c *net.TCPConn) { s.serve(c, 0, total) })
+	g, _ := startTCPOn(t, engineOf(t, bytesPerSecond(rate, total/2)), 0, upstream, TCPOptions{})
+	pipes := g.servers[0].(*tcpServer).splices
+	for range cap(pipes) {
+		pipes <- struct{}{}
+	}
+	c := dialTCP(t, g.Addrs()[0].String())
+	s.began = time.Now()
+	_, err := c.Write(randomBytes(total))
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	require.ErrorIs(t, <-s.ended, io.EOF)
+	assert.EqualValues(t, total, s.total)
+	assert.InEpsilon(t, 500*time.Millisecond, time.Since(s.began), 0.2)
+}
+
 func TestTCPClosesOverTheByteLimit(t *testing.T) {
 	s := &sink{ended: make(chan error, 1)}
 	upstream := upstreamTCP(t, func(c *net.TCPConn) { s.serve(c, 0, 1<<20) })
