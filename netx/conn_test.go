@@ -48,7 +48,7 @@ func loopback(port uint16) netip.AddrPort {
 type plainPacketConn struct{ net.PacketConn }
 
 // eachPacketConn runs a test on a UDP socket and on a PacketConn that is none.
-func eachPacketConn(t *testing.T, p policy.Policy, f func(t *testing.T, c net.PacketConn, send func(string))) {
+func eachPacketConn(t *testing.T, p policy.Policy, f func(t *testing.T, c net.PacketConn, client net.Conn)) {
 	for name, wrap := range map[string]func(net.PacketConn) net.PacketConn{
 		"UDPConn": func(c net.PacketConn) net.PacketConn { return c },
 		"other":   func(c net.PacketConn) net.PacketConn { return plainPacketConn{c} },
@@ -62,10 +62,7 @@ func eachPacketConn(t *testing.T, p policy.Policy, f func(t *testing.T, c net.Pa
 			require.NoError(t, err)
 			t.Cleanup(func() { client.Close() })
 			require.NoError(t, c.SetDeadline(time.Now().Add(ioTimeout)))
-			f(t, c, func(s string) {
-				_, err := client.Write([]byte(s))
-				require.NoError(t, err)
-			})
+			f(t, c, client)
 		})
 	}
 }
@@ -76,9 +73,10 @@ func TestPacketConnSkipsTheDenied(t *testing.T) {
 		Bytes:      &tokenbucket.Limit{Capacity: 10, RefillPerSecond: noRefill},
 		Escalation: policy.Escalation{Disabled: true},
 	}
-	eachPacketConn(t, p, func(t *testing.T, c net.PacketConn, send func(string)) {
+	eachPacketConn(t, p, func(t *testing.T, c net.PacketConn, client net.Conn) {
 		for _, s := range []string{"12345", "longer than the budget", "", "67890", "x", ""} {
-			send(s)
+			_, err := client.Write([]byte(s))
+			require.NoError(t, err)
 		}
 		buf := make([]byte, 100)
 		for _, want := range []string{"12345", "", "67890", ""} { // C76
@@ -91,8 +89,9 @@ func TestPacketConnSkipsTheDenied(t *testing.T) {
 }
 
 func TestPacketConnWhereAllIsDenied(t *testing.T) {
-	eachPacketConn(t, atMost(1), func(t *testing.T, c net.PacketConn, send func(string)) {
-		send("first")
+	eachPacketConn(t, atMost(1), func(t *testing.T, c net.PacketConn, client net.Conn) {
+		_, err := client.Write([]byte("first"))
+		require.NoError(t, err)
 		buf := make([]byte, 100)
 		_, from, err := c.ReadFrom(buf)
 		require.NoError(t, err)
@@ -107,7 +106,7 @@ func TestPacketConnWhereAllIsDenied(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					send("denied")
+					_, _ = client.Write([]byte("denied")) // refused once c is closed
 				}
 			}
 		})
