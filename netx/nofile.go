@@ -13,7 +13,7 @@ const (
 	// them may leave one more in quarantine.
 	fdsPerSession = 1
 	// A TCP connection is two sockets and a share in the pipes that the kernel
-	// splices through, of which maxSplices allows fewer than one for two.
+	// splices through, of which maxSplices allows one for four connections.
 	fdsPerConnection = 3
 	// The built-in echo server holds the other end of a connection.
 	fdsPerEchoConnection = fdsPerConnection + 1

@@ -34,6 +34,7 @@ type tcpServer struct {
 
 	slots    *connSlots
 	splices  chan struct{} // one for each relay that may hold a pipe right now
+	buffers  sync.Pool     // of *[bufferSize]byte
 	draining atomic.Bool
 
 	ctx    context.Context // ends the dials and the relays
@@ -52,6 +53,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		slots:   newConnSlots(cfg.TCP.MaxConnections, cfg.TCP.MaxConnectionsPerIP),
 		splices: make(chan struct{}, maxSplices(cfg.TCP.MaxConnections)),
 	}
+	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.super = newSupervisor("tcp://"+cfg.Listen.String(), s, s.log,
 		// One loop that also reads its listening socket decides in the same

@@ -3,7 +3,6 @@ package netx
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -176,34 +175,4 @@ func (r *relay) stillMoving() bool {
 	before := r.acked
 	r.acked = ackedC + ackedU
 	return (pendingC || pendingU) && r.acked != before
-}
-
-// errOverLimit ends a relay whose client is over its byte budget.
-var errOverLimit = errors.New("netx: over the byte limit")
-
-// A brokenRead is an error of the source of a stream; any other is one of the
-// destination.
-type brokenRead struct{ error }
-
-// run moves bytes until the stream has ended, and sees to what that means for
-// the rest of the relay.
-func (st *stream) run() {
-	err := st.pump()
-	_, read := err.(brokenRead)
-	switch {
-	case err == io.EOF && !st.r.broken.Load():
-		_ = st.dst.CloseWrite()
-	case err == errOverLimit:
-		st.r.kill()
-	case err == io.EOF, read:
-		// The source was reset. (The kernel tells one of read and write, so
-		// where the other stream has heard of it this one sees an end.) There
-		// is nobody left for the other stream to write to.
-		st.r.settle(st.dst)
-		st.r.kill()
-	default:
-		// The destination is gone. What it sent before that is still read by
-		// the other stream, which then finds its end.
-		st.r.broken.Store(true)
-	}
 }

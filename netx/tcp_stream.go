@@ -1,9 +1,9 @@
 package netx
 
 import (
+	"errors"
 	"io"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -22,7 +22,12 @@ const (
 	pauseMost  = time.Second
 )
 
-var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+// errOverLimit ends a relay whose client is over its byte budget.
+var errOverLimit = errors.New("netx: over the byte limit")
+
+// A brokenRead is an error of the source of a stream; any other is one of the
+// destination.
+type brokenRead struct{ error }
 
 // A stream is one direction of a relay. It waits until src has bytes before it
 // takes a buffer or a pipe, so an idle connection costs two sockets and
@@ -41,6 +46,29 @@ type stream struct {
 func newStream(r *relay, src, dst *net.TCPConn) (*stream, error) {
 	raw, err := src.SyscallConn()
 	return &stream{r: r, src: src, dst: dst, raw: raw}, err
+}
+
+// run moves bytes until the stream has ended, and sees to what that means for
+// the rest of the relay.
+func (st *stream) run() {
+	err := st.pump()
+	_, read := err.(brokenRead)
+	switch {
+	case err == io.EOF && !st.r.broken.Load():
+		_ = st.dst.CloseWrite()
+	case err == errOverLimit:
+		st.r.kill()
+	case err == io.EOF, read:
+		// The source was reset. (The kernel tells one of read and write, so
+		// where the other stream has heard of it this one sees an end.) There
+		// is nobody left for the other stream to write to.
+		st.r.settle(st.dst)
+		st.r.kill()
+	default:
+		// The destination is gone. What it sent before that is still read by
+		// the other stream, which then finds its end.
+		st.r.broken.Store(true)
+	}
 }
 
 // pump moves bytes until src ends (io.EOF) or something breaks.
@@ -131,8 +159,8 @@ func (st *stream) move(n int) (moved int, err error) {
 
 // copy moves n bytes through a buffer.
 func (st *stream) copy(n int) (moved int, err error) {
-	buf := buffers.Get().(*[bufferSize]byte)
-	defer buffers.Put(buf)
+	buf := st.r.s.buffers.Get().(*[bufferSize]byte)
+	defer st.r.s.buffers.Put(buf)
 	for moved < n && err == nil {
 		var got, put int
 		if got, err = st.src.Read(buf[:min(n-moved, bufferSize)]); err == nil {
