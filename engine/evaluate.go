@@ -84,8 +84,8 @@ func (e *Engine) LimitsBytes(id PolicyID) bool {
 }
 
 // TakeBytes takes up to n tokens of the endpoint's byte budget, as many as
-// there are, and returns how many that was and, where it was not all, how long
-// it is until there is one. It is for streams, whose connection was decided on
+// there are, and returns how many that was and how long it is until the rest is
+// there, or as much of it as a full bucket holds. It is for streams, whose connection was decided on
 // before: it charges no packet, counts no violation and asks neither lists nor
 // lockouts. A policy without a byte budget gives all n; an invalid request and
 // a closed engine give none, and Never.

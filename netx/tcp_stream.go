@@ -14,11 +14,11 @@ const (
 	// chunk is the most that is moved, and paid for, at a time; it is the size
 	// of the pipe of a splice.
 	chunk = 1 << 20
-	// A relay that waits for tokens looks again after pauseLeast, so that it
-	// does not spin for a few bytes each time, and after pauseMost, for the
-	// limit may have been raised. A byte budget keeps its full rate where its
-	// capacity covers some 10 ms of it.
-	pauseLeast = 5 * time.Millisecond
+	// A relay that waits for tokens waits for half of those it wants, so that
+	// the bucket is never full meanwhile; at least pauseLeast, so that it does
+	// not spin for a few bytes each time, and at most pauseMost, for the limit
+	// may have been raised.
+	pauseLeast = time.Millisecond
 	pauseMost  = time.Second
 )
 
@@ -117,7 +117,7 @@ func (st *stream) pay(n int) (int, error) {
 		if r.s.cfg.TCP.OnLimit == CloseConn {
 			return 0, errOverLimit
 		}
-		st.payAfter = r.age() + min(max(wait, pauseLeast), pauseMost)
+		st.payAfter = r.age() + min(max(wait/2, pauseLeast), pauseMost)
 		if took > 0 {
 			return took, nil
 		}

@@ -169,19 +169,17 @@ func (r *Rule) remembersLockouts(s *State, h *History, at Instant) bool {
 func (r *Rule) LockoutLength() time.Duration { return r.policy.Escalation.Lockout }
 
 // TakeBytes takes up to n tokens of the byte budget, as many as there are, and
-// returns how many that was and, where it was not all, how long it is on the
-// Refill clock until there is one. It charges no packet and counts no
-// violation. Without a byte budget it gives n.
+// returns how many that was and how long it is on the Refill clock until the
+// rest is there, or as much of it as a full bucket holds. It charges no packet
+// and counts no violation. Without a byte budget it gives n.
 func (r *Rule) TakeBytes(h *History, at Instant, n int64) (took int64, wait time.Duration) {
 	if !r.hasBytes {
 		return n, 0
 	}
 	took = max(0, min(n, r.bytes.Tokens(h.Bytes, at.Refill)))
 	r.bytes.Take(&h.Bytes, at.Refill, took)
-	if took == n {
-		return took, 0
-	}
-	return took, r.bytes.Wait(h.Bytes, at.Refill, 1)
+	rest := min(n-took, r.bytes.Limit().Capacity)
+	return took, r.bytes.Wait(h.Bytes, at.Refill, max(0, rest))
 }
 
 // ForgetIn returns a time before which the endpoint has something to be
