@@ -18,6 +18,8 @@ func TestAllocations(t *testing.T) {
 	locking.Escalation = policy.Escalation{MaxSoftViolations: 1, Lockout: time.Hour}
 	withBytes := rate(1<<30, 1e9)
 	withBytes.Bytes = &tokenbucket.Limit{Capacity: 1 << 30, RefillPerSecond: 1e9}
+	partly := rate(2, 1e9)
+	partly.Packets.Initial = 1
 	one := func(c engine.Config) func(*testing.T) func() {
 		return func(t *testing.T) func() {
 			e := newEngine(t, c)
@@ -37,6 +39,8 @@ func TestAllocations(t *testing.T) {
 		"soft":          one(engine.Config{Default: rate(1, 1e-6)}),
 		"locked":        one(engine.Config{Default: locking}),
 		"full/evict":    fullTable(engine.Config{Default: rate(1, 1e9)}),
+		"full/initial":  fullTable(engine.Config{Default: partly}),
+		"full/bytes":    fullTable(engine.Config{Default: withBytes}),
 		"full/overflow": fullTable(engine.Config{Default: rate(2, 1e-6)}),
 		"full/deny":     fullTable(engine.Config{OnFull: engine.Deny}),
 		"full/allow":    fullTable(engine.Config{OnFull: engine.Allow}),
@@ -58,6 +62,18 @@ func TestAllocations(t *testing.T) {
 			e := newEngine(t, engine.Config{})
 			require.NoError(t, e.Exempt(prefix("192.0.2.0/24")))
 			return func() { e.Evaluate(client) }
+		},
+		"ended bans": func(t *testing.T) func() {
+			e := newEngine(t, engine.Config{Default: rate(1<<30, 1e9)})
+			for _, p := range []string{"192.0.0.0/8", "192.0.2.0/24", "192.0.2.1/32"} {
+				require.NoError(t, e.Ban(prefix(p), 1, ""))
+			}
+			require.Eventually(t, func() bool { return len(e.Bans()) == 0 }, 10*time.Second, time.Millisecond)
+			return func() { e.Evaluate(client) }
+		},
+		"unknown policy": func(t *testing.T) func() {
+			e := newEngine(t, engine.Config{})
+			return func() { e.EvaluatePolicy(client, 99) }
 		},
 		"zone": func(t *testing.T) func() {
 			e := newEngine(t, engine.Config{})

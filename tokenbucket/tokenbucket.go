@@ -102,7 +102,8 @@ func (r *Rate) Limit() Limit { return r.limit }
 
 // New returns a bucket first seen at now: it holds the limit's Initial.
 func (r *Rate) New(now int64) Bucket {
-	return r.At(Level{Tokens: r.limit.Initial}, now, 0)
+	missing := r.token.mul(uint64(r.limit.Capacity - r.limit.Initial))
+	return Bucket{full: r.meter(now).add(missing)}
 }
 
 // never reports whether no bucket of the rate ever has n tokens.
