@@ -98,13 +98,13 @@ func TestIndexAgainstMap(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(len(test.name))))
 			m := &indexModel{hashes: map[uint32]uint64{}}
-			for step := range 4000 {
+			for step := range 2000 {
 				if slot := r.Uint32N(250); m.has(slot) {
 					m.remove(slot)
 				} else {
 					m.put(test.hash(r))
 				}
-				if step%50 == 0 {
+				if step%100 == 0 {
 					m.check(t)
 				}
 			}
@@ -118,7 +118,7 @@ func TestIndexGrowth(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	m := &indexModel{hashes: map[uint32]uint64{}}
 	size := 0
-	for range 20_000 {
+	for range 5_000 {
 		m.put(r.Uint64())
 		require.LessOrEqual(t, 4*m.ix.n, uint32(3*len(m.ix.words)), "load")
 		if len(m.ix.words) != size {
@@ -127,7 +127,7 @@ func TestIndexGrowth(t *testing.T) {
 		}
 	}
 	m.check(t)
-	for slot := range uint32(20_000) {
+	for slot := range uint32(5_000) {
 		m.remove(slot)
 	}
 	m.check(t)

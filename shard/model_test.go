@@ -199,7 +199,7 @@ func randomRules(t *testing.T, r *rand.Rand, n int) []*policy.Rule {
 // The table against a Go map, over everything that happens to it: which
 // decision, who is tracked, and that somebody makes room where somebody can.
 func TestTableAgainstMap(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			rules := randomRules(t, r, 1+r.IntN(3))
