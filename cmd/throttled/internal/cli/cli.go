@@ -1,0 +1,107 @@
+// Package cli is the command line of throttled: its commands, their flags, the
+// environment variables behind the flags, and the exit codes.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+)
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitWrong  = 2 // wrong usage or configuration
+)
+
+// A wrongError is the user's to put right: flags, variables, configuration.
+type wrongError struct {
+	err  error
+	hint string // what to read; "" = nothing
+}
+
+func (e *wrongError) Error() string { return e.err.Error() }
+func (e *wrongError) Unwrap() error { return e.err }
+
+// wrongUsage is the error of a command that was called in the wrong way.
+func wrongUsage(cmd *cobra.Command, err error) error {
+	return &wrongError{err, fmt.Sprintf("see: %s --help", cmd.CommandPath())}
+}
+
+// streams are where a command writes.
+type streams struct{ out, err *os.File }
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, stdout, stderr *os.File) int {
+	root := newRoot(streams{stdout, stderr})
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return exitDone
+	}
+	if m, ok := errors.AsType[*config.Mistakes](err); ok {
+		fmt.Fprintln(stderr, m) // file:line:column: first, as editors expect it
+	} else {
+		fmt.Fprintln(stderr, "throttled:", err)
+	}
+	wrong, ok := errors.AsType[*wrongError](err)
+	if !ok {
+		return exitFailed
+	}
+	if wrong.hint != "" {
+		fmt.Fprintln(stderr, wrong.hint)
+	}
+	return exitWrong
+}
+
+func newRoot(s streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "throttled",
+		Short: "throttled stands in front of a UDP or TCP server and throttles whoever floods it",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return wrongUsage(cmd, errors.New("a command is missing"))
+			}
+			return wrongUsage(cmd, fmt.Errorf("there is no command %q", args[0]))
+		},
+		RunE:              func(*cobra.Command, []string) error { return nil },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd) },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetFlagErrorFunc(wrongUsage)
+	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newVersion(s))
+	return root
+}
+
+// noArgs refuses arguments that are no flags.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return wrongUsage(cmd, fmt.Errorf("unexpected argument %q", args[0]))
+	}
+	return nil
+}
+
+// newLog logs text to a terminal and JSON to everything else.
+func newLog(f *os.File) *slog.Logger {
+	if isTerminal(f) {
+		return slog.New(slog.NewTextHandler(f, nil))
+	}
+	return slog.New(slog.NewJSONHandler(f, nil))
+}
+
+// isTerminal takes every character device for a terminal. That includes
+// /dev/null, where it does not matter.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

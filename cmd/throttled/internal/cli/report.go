@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/serve"
+)
+
+func newReport(s streams) *cobra.Command {
+	var (
+		text   bool
+		client admin.Client
+	)
+	cmd := &cobra.Command{
+		Use:   "report",
+		Short: "Show the report of the running gateway, as JSON or as text",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return report(s, client, text)
+		},
+	}
+	cmd.Flags().BoolVar(&text, "text", false, "readable text")
+	client.Address = config.DefaultAdmin
+	cmd.Flags().Var(into(&client.Address, "ADDR", config.DefaultAdmin, admin.ParseAddress), "admin", "admin server of the gateway: host:port or unix:PATH")
+	addToken(cmd.Flags(), &client.Token)
+	return cmd
+}
+
+func report(s streams, client admin.Client, text bool) error {
+	body, err := client.Get("/v1/report")
+	if err != nil {
+		return err
+	}
+	if !text {
+		_, err := s.out.Write(body)
+		return err
+	}
+	var r serve.Report
+	if err := json.Unmarshal(body, &r); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return r.WriteText(s.out)
+}

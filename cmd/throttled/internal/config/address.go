@@ -1,0 +1,106 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee4278a0/throttled/netx"
+)
+
+const (
+	allowedListen   = "ip:port, such as 127.0.0.1:7000, 0.0.0.0:7000 or [::]:7000"
+	allowedUpstream = "host:port, or echo"
+	allowedAdmin    = "ip:port, unix:PATH or off"
+
+	// AdminOff as Admin.Listen means that there is no admin server.
+	AdminOff = "off"
+	// UnixPrefix precedes the path of a unix socket.
+	UnixPrefix = "unix:"
+)
+
+// parseListen reads the address of a listener. Port 0 leaves the choice to the
+// kernel.
+func parseListen(s string) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(s)
+	if err == nil {
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+	}
+	if port, found := strings.CutPrefix(s, ":"); found {
+		return a, fmt.Errorf("%q has no address; allowed: 0.0.0.0:%s for every IPv4 address, [::]:%s for every address", s, port, port)
+	}
+	return a, fmt.Errorf("%q is not an address; allowed: %s", s, allowedListen)
+}
+
+// parseUpstream refuses what cannot be dialled. Whether a host name exists is
+// seen when it is.
+func parseUpstream(s string) (string, error) {
+	if s == netx.Echo {
+		return s, nil
+	}
+	wrong := fmt.Errorf("%q is not an upstream; allowed: %s", s, allowedUpstream)
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", wrong
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("%q has no port; allowed: a port of 1 to 65535", s)
+	}
+	if _, err := netip.ParseAddr(host); err != nil && !isHostName(host) {
+		return "", wrong
+	}
+	return s, nil
+}
+
+// isHostName says whether s can be a name, and is not an address gone wrong.
+func isHostName(s string) bool {
+	if s == "" || len(s) > 253 || strings.Trim(s, "0123456789.") == "" {
+		return false
+	}
+	for _, label := range strings.Split(strings.TrimSuffix(s, "."), ".") {
+		if label == "" || len(label) > 63 || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") {
+			return false
+		}
+		for _, r := range label {
+			if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ParseAdmin refuses an address that the admin server cannot listen on.
+func ParseAdmin(s string) (string, error) {
+	path, isUnix := strings.CutPrefix(s, UnixPrefix)
+	_, err := parseListen(s)
+	if s == AdminOff || isUnix && path != "" || err == nil {
+		return s, nil
+	}
+	return "", fmt.Errorf("%q is not an address; allowed: %s", s, allowedAdmin)
+}
+
+// NeedsToken says whether an admin address can be reached from other machines.
+func NeedsToken(listen string) bool {
+	a, err := parseListen(listen)
+	return err == nil && !a.Addr().IsLoopback()
+}
+
+// loops says whether what goes to upstream comes back to listen.
+func loops(listen netip.AddrPort, upstream string) bool {
+	host, port, err := net.SplitHostPort(upstream)
+	if err != nil || port != strconv.Itoa(int(listen.Port())) {
+		return false
+	}
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	to, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	to, at := to.Unmap(), listen.Addr()
+	return to == at || at.IsUnspecified() && (to.IsLoopback() || to.IsUnspecified())
+}

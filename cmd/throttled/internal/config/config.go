@@ -1,0 +1,134 @@
+// Package config reads the configuration of the gateway: a YAML file becomes an
+// engine.Config and netx listeners, or a list of everything that is wrong with
+// it, each mistake with its line, its column and what is allowed.
+//
+// The decoder walks the syntax tree by hand, because a decoder into structs
+// stops at the first mistake. A range that the engine knows is not written down
+// here a second time: its Validate errors are brought back to the line that
+// caused them.
+package config
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/netx"
+)
+
+//go:embed default.yaml
+var defaultFile []byte
+
+// DefaultAdmin is where the admin server listens unless something else is said.
+const DefaultAdmin = "127.0.0.1:9190"
+
+// A Config is what `throttled run` serves.
+type Config struct {
+	Admin     Admin
+	Report    Report
+	Engine    engine.Config
+	Grace     time.Duration // how long a drain waits for sessions and connections
+	Listeners []Listener
+	Warnings  []string // what the file says to no effect
+}
+
+// Admin is the admin server.
+type Admin struct {
+	Listen    string // ip:port, unix:PATH or off
+	TokenFile string // "" = no token
+	Token     string // what the file holds; Load reads it, Parse does not
+}
+
+// Report is the JSON report.
+type Report struct {
+	Every time.Duration // 0 = never
+	Path  string        // "-" = standard output
+}
+
+// A Listener is one listener of the gateway; its policy has a number only once
+// there is an engine.
+type Listener struct {
+	netx.ListenerConfig
+	PolicyName string
+}
+
+// New is the configuration of an empty file: no listener, and the default
+// everywhere else.
+func New() *Config {
+	c := &Config{
+		Admin:  Admin{Listen: DefaultAdmin},
+		Report: Report{Every: 10 * time.Second, Path: "-"},
+		Grace:  30 * time.Second,
+	}
+	c.Engine.Default.Name = defaultPolicy
+	return c
+}
+
+// Default is the embedded configuration, which `throttled run` serves where
+// nothing else is asked for.
+func Default() *Config {
+	c, err := Parse("default.yaml", defaultFile)
+	if err != nil {
+		panic(err) // a test parses the embedded file
+	}
+	return c
+}
+
+// Load reads a file, and the token file that it names. The error of a file that
+// was read and is wrong is a *Mistakes.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return parseFile(path, data, ReadToken)
+}
+
+// ParseListener reads LISTEN=UPSTREAM, a listener under the default policy.
+func ParseListener(p netx.Protocol, spec string) (Listener, error) {
+	listen, upstream, found := strings.Cut(spec, "=")
+	if !found {
+		return Listener{}, fmt.Errorf("%q is not LISTEN=UPSTREAM; allowed: an address and an upstream, such as 127.0.0.1:7000=echo", spec)
+	}
+	l := Listener{PolicyName: defaultPolicy}
+	var errListen, errUpstream error
+	l.Name = p.String() + ":" + listen
+	l.Protocol = p
+	l.Listen, errListen = parseListen(listen)
+	l.Upstream, errUpstream = parseUpstream(upstream)
+	return l, errors.Join(errListen, errUpstream)
+}
+
+// Add adds a listener to those of the file.
+func (c *Config) Add(l Listener) error {
+	for _, k := range c.conflicts(l, c.Listeners) {
+		return fmt.Errorf("config: listener %s: %s", l.Name, k.text)
+	}
+	c.Listeners = append(c.Listeners, l)
+	return nil
+}
+
+// Gateway gives the listeners as netx takes them, with the policies of e, which
+// was made from c.Engine.
+func (c *Config) Gateway(e *engine.Engine) ([]netx.ListenerConfig, error) {
+	listeners := make([]netx.ListenerConfig, len(c.Listeners))
+	for i, l := range c.Listeners {
+		id, ok := e.Policy(l.PolicyName)
+		if !ok {
+			return nil, fmt.Errorf("config: listener %s: no policy %q", l.Name, l.PolicyName)
+		}
+		listeners[i] = l.ListenerConfig
+		listeners[i].Policy = id
+	}
+	return listeners, nil
+}

@@ -1,0 +1,118 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee4278a0/throttled/netx"
+)
+
+// maxDatagram is the largest payload of a UDP datagram.
+const maxDatagram = 65507
+
+// listener reads an entry and adds it to c.
+func (d *decoder) listener(c *Config, v value) {
+	l := Listener{PolicyName: defaultPolicy}
+	at := places{}
+	ok := d.mapping(v, at, []field{
+		{"name", "name", name(&l.Name)},
+		{"protocol", "protocol", choice(&l.Protocol, []string{"udp", "tcp"}, []netx.Protocol{netx.UDP, netx.TCP})},
+		{"listen", "listen", parsed(&l.Listen, allowedListen, parseListen)},
+		{"upstream", "upstream", parsed(&l.Upstream, allowedUpstream, parseUpstream)},
+		{"policy", "policy", text(&l.PolicyName, "the name of a policy")},
+		{"udp", "udp", func(d *decoder, v value) { d.udp(&l.UDP, v) }},
+		{"tcp", "tcp", func(d *decoder, v value) { d.tcp(&l.TCP, v) }},
+	})
+	if !ok {
+		return
+	}
+	d.required(v, at, "name", "protocol", "listen", "upstream")
+	if other := at[otherProtocol(l.Protocol)]; other.node != d.resolve(v).node {
+		line, column := position(other.node)
+		c.Warnings = append(c.Warnings, fmt.Sprintf("line %d, column %d: %s has no effect on a %s listener", line, column, other.path, l.Protocol))
+	}
+	c.Listeners = append(c.Listeners, l)
+	d.listeners = append(d.listeners, at)
+}
+
+func otherProtocol(p netx.Protocol) string {
+	if p == netx.UDP {
+		return netx.TCP.String()
+	}
+	return netx.UDP.String()
+}
+
+func (d *decoder) udp(o *netx.UDPOptions, v value) {
+	d.mapping(v, nil, []field{
+		{"session_idle", "", duration(&o.SessionIdle)},
+		{"max_sessions", "", count(&o.MaxSessions)},
+		{"max_datagram", "", whole(&o.MaxDatagram, 1, maxDatagram, "1 to 65507")},
+	})
+}
+
+func (d *decoder) tcp(o *netx.TCPOptions, v value) {
+	d.mapping(v, nil, []field{
+		{"max_connections", "", count(&o.MaxConnections)},
+		{"max_connections_per_ip", "", countOrZero(&o.MaxConnectionsPerIP)},
+		{"dial_timeout", "", duration(&o.DialTimeout)},
+		{"first_byte_timeout", "", durationOrZero(&o.FirstByteTimeout)},
+		{"idle_timeout", "", durationOrZero(&o.IdleTimeout)},
+		{"on_limit", "", choice(&o.OnLimit, []string{"pause", "close"}, []netx.OnLimit{netx.Pause, netx.CloseConn})},
+		{"reject", "", choice(&o.Reject, []string{"rst", "close", "silent"}, []netx.Reject{netx.RejectRST, netx.RejectClose, netx.RejectSilent})},
+	})
+}
+
+// checkListeners compares the listeners with each other, with the policies and
+// with the admin server.
+func (d *decoder) checkListeners(c *Config) {
+	policies := map[string]bool{defaultPolicy: true}
+	for _, p := range c.Engine.Policies {
+		policies[p.Name] = true
+	}
+	for i, l := range c.Listeners {
+		at := d.listeners[i]
+		if !policies[l.PolicyName] {
+			d.wrong(d.resolve(at["policy"]), "there is no policy %q; allowed: %s", l.PolicyName, strings.Join(c.policyNames(), ", "))
+		}
+		for _, k := range c.conflicts(l, c.Listeners[:i]) {
+			d.wrong(d.resolve(at[k.key]), "%s", k.text)
+		}
+	}
+}
+
+func (c *Config) policyNames() []string {
+	names := []string{defaultPolicy}
+	for _, p := range c.Engine.Policies {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// A conflict is a key of a listener that cannot be as it is beside the rest.
+type conflict struct{ key, text string }
+
+// conflicts compares l with the listeners before it, with the admin server and
+// with itself. A field that is not set conflicts with nothing.
+func (c *Config) conflicts(l Listener, before []Listener) []conflict {
+	var found []conflict
+	add := func(key, format string, args ...any) {
+		found = append(found, conflict{key, fmt.Sprintf(format, args...)})
+	}
+	fixed := l.Listen.IsValid() && l.Listen.Port() != 0
+	same := func(b Listener) bool { return b.Protocol == l.Protocol && b.Listen == l.Listen }
+	if i := slices.IndexFunc(before, same); i >= 0 && fixed {
+		add("listen", "listener %q has %s %s already; allowed: one listener for each protocol and address",
+			before[i].Name, l.Protocol, l.Listen)
+	}
+	if i := slices.IndexFunc(before, func(b Listener) bool { return b.Name == l.Name }); i >= 0 && l.Name != "" {
+		add("name", "a second listener %q; allowed: one for each name", l.Name)
+	}
+	if fixed && l.Protocol == netx.TCP && l.Listen.String() == c.Admin.Listen {
+		add("listen", "the admin server has tcp %s already; allowed: another address", l.Listen)
+	}
+	if fixed && loops(l.Listen, l.Upstream) {
+		add("upstream", "%s is the listener's own address; allowed: the address of a server", l.Upstream)
+	}
+	return found
+}

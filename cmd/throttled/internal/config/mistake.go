@@ -1,0 +1,46 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Mistake is one thing that is wrong in a configuration file.
+type Mistake struct {
+	Line, Column int    // where, counted from 1; columns count characters
+	Path         string // the keys that lead there, "policies[0].refill"; "" is the file itself
+	Text         string // what is wrong, and what is allowed
+}
+
+// Mistakes is the error of a file that was refused: everything that is wrong
+// with it, in the order of the file.
+type Mistakes struct {
+	File string
+	List []Mistake
+}
+
+// Error has a line for each mistake: file:line:column: path: text.
+func (m *Mistakes) Error() string {
+	lines := make([]string, len(m.List))
+	for i, k := range m.List {
+		path := ""
+		if k.Path != "" {
+			path = k.Path + ": "
+		}
+		lines[i] = fmt.Sprintf("%s:%d:%d: %s%s", m.File, k.Line, k.Column, path, k.Text)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted orders the mistakes by place. A mapping that several aliases repeat is
+// read several times: what is wrong with it is said once.
+func sorted(list []Mistake) []Mistake {
+	slices.SortStableFunc(list, func(a, b Mistake) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return slices.CompactFunc(list, func(a, b Mistake) bool {
+		return a.Line == b.Line && a.Column == b.Column && a.Text == b.Text
+	})
+}

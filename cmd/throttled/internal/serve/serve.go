@@ -1,0 +1,137 @@
+// Package serve is the life of a gateway process: it starts the engine, the
+// listeners and the admin server of a configuration, writes report lines, obeys
+// signals and takes everything down again in order.
+package serve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/netx"
+)
+
+// A process is a running gateway and what stands around it.
+type process struct {
+	grace   time.Duration
+	every   time.Duration
+	log     *slog.Logger
+	engine  *engine.Engine
+	gateway *netx.Gateway
+	admin   *admin.Server // nil = off
+	lines   *lines
+
+	drains    sync.WaitGroup
+	drained   chan error // the end of the drain; nil before SIGTERM
+	stopDrain context.CancelFunc
+}
+
+// Run serves the configuration until a signal ends it. Report lines go to
+// stdout unless the configuration names a file.
+func Run(c *config.Config, stdout io.Writer, log *slog.Logger) error {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, watched...)
+	defer signal.Stop(signals)
+	ignoreBrokenPipe()
+	p, err := start(c, stdout, log)
+	if err != nil {
+		return err
+	}
+	p.loop(signals)
+	return p.stop()
+}
+
+// start brings everything up, or leaves nothing behind.
+func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, err error) {
+	p := &process{grace: c.Grace, every: c.Report.Every, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.stop())
+		}
+	}()
+	out, err := reportFile(c.Report.Path, stdout)
+	if err != nil {
+		return nil, err
+	}
+	p.lines = newLines(out, log)
+	if c.Admin.Listen != config.AdminOff {
+		if p.admin, err = p.listenAdmin(c.Admin); err != nil {
+			return nil, err
+		}
+	}
+	engineConfig := c.Engine
+	engineConfig.Logger = log
+	if p.engine, err = engine.New(engineConfig); err != nil {
+		return nil, err
+	}
+	listeners, err := c.Gateway(p.engine)
+	if err != nil {
+		return nil, err
+	}
+	p.gateway, err = netx.StartGateway(netx.GatewayConfig{Engine: p.engine, Listeners: listeners, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	if p.admin != nil {
+		p.admin.Serve()
+	}
+	p.announce(c)
+	return p, nil
+}
+
+func (p *process) listenAdmin(c config.Admin) (*admin.Server, error) {
+	return admin.Listen(admin.Config{
+		Listen: c.Listen,
+		Token:  c.Token,
+		Report: func() any { return p.report() },
+		Ready:  func() bool { return !p.gateway.Draining() },
+		Logger: p.log,
+	})
+}
+
+// announce logs what is served where; with port 0 this is where one learns it.
+func (p *process) announce(c *config.Config) {
+	for _, w := range c.Warnings {
+		p.log.Warn("configuration", "warning", w)
+	}
+	for i, addr := range p.gateway.Addrs() {
+		l := c.Listeners[i]
+		p.log.Info("listening", "name", l.Name, "protocol", l.Protocol.String(), "listen", addr.String(),
+			"upstream", l.Upstream, "policy", l.PolicyName)
+	}
+	if p.admin != nil {
+		p.log.Info("admin server listening", "listen", p.admin.Addr())
+	}
+}
+
+// stop takes down what start has brought up, listeners first, so that the last
+// report line counts everything, and everything in it has come to rest.
+func (p *process) stop() error {
+	var errs []error
+	if p.gateway != nil {
+		errs = append(errs, p.gateway.Close())
+		p.lines.write(p.report())
+	}
+	if p.drained != nil {
+		p.stopDrain()
+		p.drains.Wait()
+	}
+	if p.admin != nil {
+		errs = append(errs, p.admin.Close())
+	}
+	if p.engine != nil {
+		errs = append(errs, p.engine.Close())
+	}
+	if p.lines != nil {
+		errs = append(errs, p.lines.close())
+	}
+	return errors.Join(errs...)
+}
