@@ -36,7 +36,8 @@ func describe(n ast.Node) string {
 	case *ast.MergeKeyNode:
 		return "a merge"
 	case *ast.AliasNode:
-		return fmt.Sprintf("the alias *%s with no anchor before it", n.Value)
+		name := word(n.Value)
+		return fmt.Sprintf("the alias %s with no anchor before it", shown("*"+name, !validName(name)))
 	case *ast.MappingKeyNode:
 		return describe(n.Value)
 	}
@@ -44,6 +45,14 @@ func describe(n ast.Node) string {
 		return shown(text, isText)
 	}
 	return "something else"
+}
+
+// word is the text of a node's token.
+func word(n ast.Node) string {
+	if n == nil || n.GetToken() == nil {
+		return ""
+	}
+	return n.GetToken().Value
 }
 
 // shown is a value as an error message repeats it.

@@ -74,6 +74,9 @@ var wrong = []struct {
 	{"control character", "drain: {}\x00", []string{"1:10: byte 0x00 is not text; allowed: UTF-8 without control characters"}},
 	{"tag", "drain: {grace: !!str 1s}\n", []string{"1:16: drain.grace: a YAML tag; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h"}},
 	{"alias without anchor", "drain: *d\n", []string{"1:8: drain: the alias *d with no anchor before it; allowed: a mapping with the keys grace"}},
+	{"alias of an odd name", "*|", []string{
+		"1:1: the alias *| with no anchor before it; allowed: a mapping with the keys " + sections,
+	}},
 	{"mistake behind an alias", "policies:\n  - &p {name: p, scale: 0}\n  - <<: *p\n    name: q\n", []string{
 		"2:25: policies[0].scale: 0 has no meaning here; allowed: 1 or more",
 	}},

@@ -173,9 +173,9 @@ type anchors struct {
 func (a anchors) Visit(n ast.Node) ast.Visitor {
 	switch n := n.(type) {
 	case *ast.AnchorNode:
-		a.named[n.Name.String()] = n.Value
+		a.named[word(n.Name)] = n.Value
 	case *ast.AliasNode:
-		a.targets[n] = a.named[n.Value.String()]
+		a.targets[n] = a.named[word(n.Value)]
 	}
 	return a
 }
