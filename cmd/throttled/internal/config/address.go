@@ -25,11 +25,14 @@ const (
 // kernel.
 func parseListen(s string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddrPort(s)
+	if err == nil && a.Addr().IsMulticast() {
+		return a, fmt.Errorf("%s is a multicast address; allowed: %s", s, allowedListen)
+	}
 	if err == nil {
 		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 	}
 	if port, found := strings.CutPrefix(s, ":"); found {
-		return a, fmt.Errorf("%q has no address; allowed: 0.0.0.0:%s for every IPv4 address, [::]:%s for every address", s, port, port)
+		return a, fmt.Errorf("%q has no address; allowed: 0.0.0.0:%s for every IPv4 address, [::]:%s for every IPv6 address", s, port, port)
 	}
 	return a, fmt.Errorf("%q is not an address; allowed: %s", s, allowedListen)
 }
@@ -88,6 +91,17 @@ func NeedsToken(listen string) bool {
 	return err == nil && !a.Addr().IsLoopback()
 }
 
+// overlap says whether two sockets of one protocol cannot listen on a and b at
+// the same time. A wildcard stands for the addresses of its own family.
+func overlap(a, b netip.AddrPort) bool {
+	return a.IsValid() && b.IsValid() && a.Port() != 0 && a.Port() == b.Port() &&
+		(covers(a.Addr(), b.Addr()) || covers(b.Addr(), a.Addr()))
+}
+
+func covers(a, b netip.Addr) bool {
+	return a == b || a.IsUnspecified() && a.Is4() == b.Is4()
+}
+
 // loops says whether what goes to upstream comes back to listen.
 func loops(listen netip.AddrPort, upstream string) bool {
 	host, port, err := net.SplitHostPort(upstream)
@@ -101,6 +115,7 @@ func loops(listen netip.AddrPort, upstream string) bool {
 	if err != nil {
 		return false
 	}
-	to, at := to.Unmap(), listen.Addr()
-	return to == at || at.IsUnspecified() && (to.IsLoopback() || to.IsUnspecified())
+	to = to.Unmap()
+	local := to.IsLoopback() || to.IsUnspecified()
+	return to == listen.Addr() || local && covers(listen.Addr(), to)
 }

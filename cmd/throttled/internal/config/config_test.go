@@ -253,7 +253,7 @@ func TestAdd(t *testing.T) {
 		DefaultAdmin + "=echo":        "the admin server has tcp 127.0.0.1:9190 already",
 		"127.0.0.1:7001":              "is not LISTEN=UPSTREAM",
 		"127.0.0.1=echo":              `"127.0.0.1" is not an address`,
-		":7001=echo":                  `":7001" has no address; allowed: 0.0.0.0:7001 for every IPv4 address, [::]:7001 for every address`,
+		":7001=echo":                  `":7001" has no address; allowed: 0.0.0.0:7001 for every IPv4 address, [::]:7001 for every IPv6 address`,
 		"localhost:7001=echo":         `"localhost:7001" is not an address`,
 		"127.0.0.1:7001=":             `"" is not an upstream`,
 		"127.0.0.1:7001=:80":          `":80" is not an upstream`,

@@ -99,19 +99,18 @@ func (c *Config) conflicts(l Listener, before []Listener) []conflict {
 	add := func(key, format string, args ...any) {
 		found = append(found, conflict{key, fmt.Sprintf(format, args...)})
 	}
-	fixed := l.Listen.IsValid() && l.Listen.Port() != 0
-	same := func(b Listener) bool { return b.Protocol == l.Protocol && b.Listen == l.Listen }
-	if i := slices.IndexFunc(before, same); i >= 0 && fixed {
+	same := func(b Listener) bool { return b.Protocol == l.Protocol && overlap(b.Listen, l.Listen) }
+	if i := slices.IndexFunc(before, same); i >= 0 {
 		add("listen", "listener %q has %s %s already; allowed: one listener for each protocol and address",
-			before[i].Name, l.Protocol, l.Listen)
+			before[i].Name, l.Protocol, before[i].Listen)
 	}
 	if i := slices.IndexFunc(before, func(b Listener) bool { return b.Name == l.Name }); i >= 0 && l.Name != "" {
 		add("name", "a second listener %q; allowed: one for each name", l.Name)
 	}
-	if fixed && l.Protocol == netx.TCP && l.Listen.String() == c.Admin.Listen {
-		add("listen", "the admin server has tcp %s already; allowed: another address", l.Listen)
+	if admin, err := parseListen(c.Admin.Listen); err == nil && l.Protocol == netx.TCP && overlap(admin, l.Listen) {
+		add("listen", "the admin server has tcp %s already; allowed: another address", admin)
 	}
-	if fixed && loops(l.Listen, l.Upstream) {
+	if loops(l.Listen, l.Upstream) {
 		add("upstream", "%s is the listener's own address; allowed: the address of a server", l.Upstream)
 	}
 	return found

@@ -194,7 +194,7 @@ var wrong = []struct {
 
 	{"listener", "listeners:\n  - name: a\n    protocol: sctp\n    listen: :7000\n    upstream: 127.0.0.1\n    policy: fast\n    opcodes: {}\n", []string{
 		`3:15: listeners[0].protocol: "sctp" is not known; allowed: udp, tcp`,
-		`4:13: listeners[0].listen: ":7000" has no address; allowed: 0.0.0.0:7000 for every IPv4 address, [::]:7000 for every address`,
+		`4:13: listeners[0].listen: ":7000" has no address; allowed: 0.0.0.0:7000 for every IPv4 address, [::]:7000 for every IPv6 address`,
 		`5:15: listeners[0].upstream: "127.0.0.1" is not an upstream; allowed: host:port, or echo`,
 		`6:13: listeners[0].policy: there is no policy "fast"; allowed: default`,
 		"7:5: listeners[0].opcodes: unknown key; allowed: " + ofListen,
@@ -203,7 +203,11 @@ var wrong = []struct {
 		`2:15: listeners[1].name: a second listener "a"; allowed: one for each name`,
 		`4:38: listeners[2].listen: listener "a" has udp 127.0.0.1:1 already; allowed: one listener for each protocol and address`,
 	}},
-	{"listener beside the admin server", "listeners: [{name: a, protocol: tcp, listen: 127.0.0.1:9190, upstream: echo}]\n", []string{
+	{"listener beneath another", "listeners:\n  - {name: a, protocol: udp, listen: 0.0.0.0:7, upstream: echo}\n  - {name: b, protocol: udp, listen: 127.0.0.1:7, upstream: echo}\n  - {name: c, protocol: tcp, listen: 127.0.0.1:7, upstream: echo}\n  - {name: d, protocol: udp, listen: '[::]:7', upstream: echo}\n  - {name: e, protocol: udp, listen: 224.0.0.1:7, upstream: echo}\n", []string{
+		`3:38: listeners[1].listen: listener "a" has udp 0.0.0.0:7 already; allowed: one listener for each protocol and address`,
+		`6:38: listeners[4].listen: 224.0.0.1:7 is a multicast address; allowed: ip:port, such as 127.0.0.1:7000, 0.0.0.0:7000 or [::]:7000`,
+	}},
+	{"listener beside the admin server", "listeners: [{name: a, protocol: tcp, listen: 0.0.0.0:9190, upstream: echo}]\n", []string{
 		"1:46: listeners[0].listen: the admin server has tcp 127.0.0.1:9190 already; allowed: another address",
 	}},
 	{"listener in a circle", "listeners: [{name: a, protocol: tcp, listen: 0.0.0.0:80, upstream: localhost:80}]\n", []string{
@@ -245,11 +249,11 @@ func TestMistakesOfSize(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ file, want string }{
 		"large":          {strings.Repeat("# no\n", 1<<18), "f:1:1: the file is larger than 1048576 bytes"},
-		"brackets":       {strings.Repeat("[", 100_000), "f:1:33: not valid YAML: brackets are nested more than 32 deep"},
-		"braces":         {strings.Repeat("{a: ", 100_000), "f:1:129: not valid YAML: brackets are nested more than 32 deep"},
-		"dashes":         {strings.Repeat("- ", 100_000), "f:1:201: not valid YAML: the list is nested too deeply"},
-		"keys":           {"engine:\n" + strings.Repeat(" a: b\n", 100_000), "f:1002:3: not valid YAML: the mapping has more than 1000 keys"},
-		"keys in a list": {"- a: b\n" + strings.Repeat("  a: b\n", 100_000), "f:1001:4: not valid YAML: the mapping has more than 1000 keys"},
+		"brackets":       {strings.Repeat("[", 20_000), "f:1:33: not valid YAML: brackets are nested more than 32 deep"},
+		"braces":         {strings.Repeat("{a: ", 20_000), "f:1:129: not valid YAML: brackets are nested more than 32 deep"},
+		"dashes":         {strings.Repeat("- ", 20_000), "f:1:201: not valid YAML: the list is nested too deeply"},
+		"keys":           {"engine:\n" + strings.Repeat(" a: b\n", 20_000), "f:1002:3: not valid YAML: the mapping has more than 1000 keys"},
+		"keys in a list": {"- a: b\n" + strings.Repeat("  a: b\n", 20_000), "f:1001:4: not valid YAML: the mapping has more than 1000 keys"},
 		"laughs":         {laughs.String(), "the file repeats itself too often; allowed: 99999 mappings, those that aliases repeat included"},
 		"circle":         {"drain: &d {<<: *d}\n", "merges are nested more than 32 deep"},
 		"self":           {"drain: &d [*d]\n", "f:1:11: drain: a list; allowed: a mapping with the keys grace"},
