@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -79,8 +80,24 @@ func newRoot(s streams) *cobra.Command {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(wrongUsage)
+	root.SetHelpCommand(newHelp())
 	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newVersion(s))
 	return root
+}
+
+// newHelp is cobra's help command, but for a command that is not there it fails.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return wrongUsage(cmd.Root(), fmt.Errorf("there is no command %q", strings.Join(args, " ")))
+			}
+			return topic.Help()
+		},
+	}
 }
 
 // noArgs refuses arguments that are no flags.

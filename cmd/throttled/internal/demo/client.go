@@ -35,23 +35,26 @@ func dialFrom(from netip.Addr, to netip.AddrPort) (*client, error) {
 // addr is the endpoint that the gateway sees.
 func (c *client) addr() netip.AddrPort { return c.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// flow starts sending burst datagrams each interval, until ctx ends.
+// flow starts sending burst datagrams each interval, until ctx ends. It begins
+// half an interval late, so that each second sees the same number of them.
 func (c *client) flow(ctx context.Context, burst int, interval time.Duration) {
 	c.running.Go(func() {
-		tick := time.NewTicker(interval)
+		tick := time.NewTimer(interval / 2)
 		defer tick.Stop()
 		payload := []byte("hello, is anybody there?")
-		for {
-			for range burst {
-				if _, err := c.conn.Write(payload); err == nil {
-					c.sent.Add(1)
-				}
-			}
+		for due := time.Now().Add(interval / 2); ; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
+			for range burst {
+				if _, err := c.conn.Write(payload); err == nil {
+					c.sent.Add(1)
+				}
+			}
+			due = due.Add(interval)
+			tick.Reset(time.Until(due))
 		}
 	})
 }

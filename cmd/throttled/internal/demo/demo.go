@@ -81,6 +81,7 @@ func (d *demo) start(log *slog.Logger) (err error) {
 			Protocol: netx.UDP,
 			Listen:   netip.AddrPortFrom(honestAddr, 0),
 			Upstream: netx.Echo,
+			UDP:      netx.UDPOptions{MaxSessions: 16},
 		}},
 		Logger: log,
 	})

@@ -76,7 +76,7 @@ func (s *screen) look(at time.Duration, m moment) {
 	s.seen = m
 	switch {
 	case l.lock == 0 && m.lock > 0:
-		s.event(at, "the flooder is locked out for %v: nothing of it reaches the server", m.lock.Round(lookEach))
+		s.event(at, "the flooder is locked out for %v: nothing of it reaches the server", rule().Escalation.Lockout)
 	case l.lock > 0 && m.lock == 0:
 		s.event(at, "the lockout is over, the flooder's tokens are back")
 	case m.lock == 0 && l.throttled == 0 && m.throttled > 0:
