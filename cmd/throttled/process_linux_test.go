@@ -31,7 +31,7 @@ const patience = 20 * time.Second
 
 func command(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(cmd.Env, beThrottled+"=1", "PATH="+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, beThrottled+"=1", "PATH="+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

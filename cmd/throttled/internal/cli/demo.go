@@ -23,8 +23,12 @@ Ctrl-C ends it early.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			log := slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			colour := isTerminal(s.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-			return demo.Run(ctx, demo.NewScreen(s.out, colour), log)
+			return demo.Run(ctx, demo.NewScreen(s.out, wantColour(isTerminal(s.out), os.Getenv)), log)
 		},
 	}
+}
+
+// wantColour says whether to print in colour; see https://no-color.org.
+func wantColour(terminal bool, getenv func(string) string) bool {
+	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }

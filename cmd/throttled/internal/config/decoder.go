@@ -37,8 +37,15 @@ type field struct {
 // that was left out, the mapping that does not have it.
 type places map[string]value
 
-// wrong records a mistake at v.
+// wrong records a mistake at v. Where almost everything is wrong it stops: the
+// file is another one than was meant.
 func (d *decoder) wrong(v value, format string, args ...any) {
+	switch len(d.mistakes) {
+	case maxMistakes - 1:
+		format, args = "more mistakes than %d, those from here on are left out", []any{maxMistakes - 1}
+	case maxMistakes:
+		return
+	}
 	at := v.node
 	if v.key != nil {
 		at = v.key

@@ -40,7 +40,11 @@ func sorted(list []Mistake) []Mistake {
 	slices.SortStableFunc(list, func(a, b Mistake) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return slices.CompactFunc(list, func(a, b Mistake) bool {
-		return a.Line == b.Line && a.Column == b.Column && a.Text == b.Text
+	seen := map[Mistake]bool{}
+	return slices.DeleteFunc(list, func(m Mistake) bool {
+		m.Path = ""
+		known := seen[m]
+		seen[m] = true
+		return known
 	})
 }

@@ -256,6 +256,7 @@ func TestMistakesOfSize(t *testing.T) {
 		"keys in a list": {"- a: b\n" + strings.Repeat("  a: b\n", 20_000), "f:1001:4: not valid YAML: the mapping has more than 1000 keys"},
 		"laughs":         {laughs.String(), "the file repeats itself too often; allowed: 99999 mappings, those that aliases repeat included"},
 		"circle":         {"drain: &d {<<: *d}\n", "merges are nested more than 32 deep"},
+		"all wrong":      {"listeners: [" + strings.Repeat("1, ", 5000) + "]", "f:1:3010: listeners[999]: more mistakes than 999, those from here on are left out"},
 		"self":           {"drain: &d [*d]\n", "f:1:11: drain: a list; allowed: a mapping with the keys grace"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,11 +16,12 @@ import (
 // parser's time grows with the square of the size, and its stack with the
 // nesting.
 const (
-	maxBytes   = 1 << 20
-	maxNesting = 32   // brackets within brackets
-	maxIndent  = 200  // columns before the dash of a list entry
-	maxKeys    = 1000 // keys of one mapping
-	maxVisits  = 100_000
+	maxBytes    = 1 << 20
+	maxNesting  = 32      // brackets within brackets
+	maxIndent   = 200     // columns before the dash of a list entry
+	maxKeys     = 1000    // keys of one mapping
+	maxVisits   = 100_000 // mappings, those that aliases repeat included
+	maxMistakes = 1000
 )
 
 // parse makes a tree of the only document in data.
