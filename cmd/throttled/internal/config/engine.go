@@ -24,8 +24,10 @@ func (d *decoder) engine(c *engine.Config, v value) {
 	}
 }
 
-// judge builds an engine of c to hear what is wrong with it.
+// judge builds an engine of c to hear what is wrong with it. How busy the CPU is
+// does not matter to that.
 func (d *decoder) judge(c engine.Config, at places, otherwise value) {
+	c.Load = engine.NoLoad
 	e, err := engine.New(c)
 	if err != nil {
 		d.explain(err, at, otherwise)

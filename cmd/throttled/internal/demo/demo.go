@@ -54,11 +54,11 @@ type demo struct {
 	gateway *netx.Gateway
 	honest  *client
 	flood   *client
-	screen  *screen
+	screen  *Screen
 }
 
 // Run shows the demo on s until it is over or ctx ends.
-func Run(ctx context.Context, s *screen, log *slog.Logger) (err error) {
+func Run(ctx context.Context, s *Screen, log *slog.Logger) (err error) {
 	d := &demo{screen: s}
 	defer func() { err = errors.Join(err, d.close()) }()
 	if err := d.start(log); err != nil {

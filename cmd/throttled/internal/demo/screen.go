@@ -9,7 +9,7 @@ import (
 	"github.com/seed-ee4278a0/throttled/policy"
 )
 
-// The colours of a screen.
+// The colours of a Screen.
 const (
 	plain  = "0"
 	bold   = "1"
@@ -18,8 +18,8 @@ const (
 	yellow = "33"
 )
 
-// A screen prints the demo, a line at a time.
-type screen struct {
+// A Screen prints the demo, a line at a time.
+type Screen struct {
 	out    io.Writer
 	colour bool
 	last   moment // as of the last row
@@ -27,11 +27,11 @@ type screen struct {
 }
 
 // NewScreen prints to out, in colour if that is wanted.
-func NewScreen(out io.Writer, colour bool) *screen {
-	return &screen{out: out, colour: colour}
+func NewScreen(out io.Writer, colour bool) *Screen {
+	return &Screen{out: out, colour: colour}
 }
 
-func (s *screen) print(colour, format string, args ...any) {
+func (s *Screen) print(colour, format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if s.colour && colour != plain {
 		line = "\x1b[" + colour + "m" + line + "\x1b[0m"
@@ -39,7 +39,7 @@ func (s *screen) print(colour, format string, args ...any) {
 	fmt.Fprintln(s.out, line)
 }
 
-func (s *screen) introduce(p policy.Policy) {
+func (s *Screen) introduce(p policy.Policy) {
 	e := p.Escalation
 	s.print(plain, "An echo server stands behind a gateway, and two clients talk to it:")
 	s.print(plain, "  honest   %-10v %5d packets a second", honestAddr, honestRate)
@@ -54,7 +54,7 @@ func (s *screen) introduce(p policy.Policy) {
 }
 
 // row shows what the last second has brought.
-func (s *screen) row(at time.Duration, m moment) {
+func (s *Screen) row(at time.Duration, m moment) {
 	l := s.last
 	s.last = m
 	colour := green
@@ -71,7 +71,7 @@ func (s *screen) row(at time.Duration, m moment) {
 }
 
 // look tells when the flooder's state changes.
-func (s *screen) look(at time.Duration, m moment) {
+func (s *Screen) look(at time.Duration, m moment) {
 	l := s.seen
 	s.seen = m
 	switch {
@@ -84,12 +84,12 @@ func (s *screen) look(at time.Duration, m moment) {
 	}
 }
 
-func (s *screen) event(at time.Duration, format string, args ...any) {
+func (s *Screen) event(at time.Duration, format string, args ...any) {
 	s.print(bold, "  %5.1f | "+format, append([]any{at.Seconds()}, args...)...)
 }
 
 // conclude sums up and shows the report.
-func (s *screen) conclude(m moment, r serve.Report) error {
+func (s *Screen) conclude(m moment, r serve.Report) error {
 	s.print(plain, "")
 	s.print(green, "honest:  %d sent, %d answered, %d denied", m.honestSent, m.honestAnswered, m.honestDenied)
 	s.print(red, "flooder: %d sent, %d answered, %d throttled, %d while locked out",
