@@ -150,12 +150,13 @@ func authorized(r *http.Request, token string) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
-// localHost says whether a Host header names this machine.
+// localHost says whether a Host header names this machine. No browser leaves it
+// out; simple health checks do.
 func localHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	if host == "localhost" {
+	if host == "" || host == "localhost" {
 		return true
 	}
 	a, err := netip.ParseAddr(strings.Trim(host, "[]"))

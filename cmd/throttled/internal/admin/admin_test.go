@@ -131,6 +131,14 @@ func TestHostOfAnotherMachine(t *testing.T) {
 	for _, name := range []string{"localhost", "localhost:1", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:9", "[::ffff:127.0.0.1]:9"} {
 		assert.Equal(t, 200, ask(t, open, "GET", "/v1/report", host(name)).status, name)
 	}
+	c, err := net.Dial("tcp", open.Addr())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("GET /livez HTTP/1.0\r\n\r\n"))
+	require.NoError(t, err)
+	answer, err := io.ReadAll(c)
+	require.NoError(t, err)
+	assert.Contains(t, string(answer), "HTTP/1.0 200 OK", "a health check without a Host")
 	guarded := serve(t, Config{Listen: "127.0.0.1:0", Token: "x"})
 	assert.Equal(t, 200, ask(t, guarded, "GET", "/v1/report", func(r *http.Request) {
 		r.Host = "gateway.example"

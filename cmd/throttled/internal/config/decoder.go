@@ -80,13 +80,14 @@ func (d *decoder) mapping(v value, at places, fields []field) bool {
 	pairs, ok := d.pairs(v, fields, 0)
 	for _, f := range fields {
 		member, given := pairs[f.key]
+		if !given {
+			member = value{node: v.node, path: join(v.path, f.key)}
+		}
 		if f.name != "" {
 			at[f.name] = member
 		}
 		if given {
 			f.read(d, member)
-		} else if f.name != "" {
-			at[f.name] = value{node: v.node, path: join(v.path, f.key)}
 		}
 	}
 	return ok
