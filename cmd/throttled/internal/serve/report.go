@@ -45,12 +45,14 @@ func (r Report) WriteText(w io.Writer) error {
 
 // lines writes report lines from a goroutine of its own: who reads standard
 // output may stall, and the gateway must not stall with them. A line that comes
-// while an earlier one is not through is left out.
+// while an earlier one is not through is left out. write and close are for one
+// goroutine.
 type lines struct {
-	out  io.WriteCloser
-	log  *slog.Logger
-	next chan []byte
-	done chan struct{}
+	out     io.WriteCloser
+	log     *slog.Logger
+	next    chan []byte
+	done    chan struct{}
+	stalled bool // and said so
 }
 
 func newLines(out io.WriteCloser, log *slog.Logger) *lines {
@@ -80,8 +82,12 @@ func (l *lines) write(r Report) {
 	}
 	select {
 	case l.next <- append(line, '\n'):
+		l.stalled = false
 	default:
-		l.log.Warn("a report line is left out: the one before it is not through yet")
+		if !l.stalled {
+			l.log.Warn("report lines are left out: nobody reads those before them")
+		}
+		l.stalled = true
 	}
 }
 
