@@ -72,6 +72,9 @@ func (r *Rule) Policy() Policy { return r.policy.WithDefaults() }
 // needs a History.
 func (r *Rule) HasBytes() bool { return r.hasBytes }
 
+// ResetsOnSuccess reports whether an allowed packet clears the denials so far.
+func (r *Rule) ResetsOnSuccess() bool { return r.policy.Escalation.ResetOnSuccess }
+
 // New returns the state of an endpoint at first sight.
 func (r *Rule) New(at Instant) State { return State{Packets: r.packets.New(at.Refill)} }
 
@@ -101,7 +104,7 @@ func (r *Rule) Take(s *State, h *History, at Instant, n int64) Decision {
 	if r.hasBytes {
 		r.bytes.Take(&h.Bytes, at.Refill, n)
 	}
-	if h != nil && r.policy.Escalation.ResetOnSuccess {
+	if h != nil && r.ResetsOnSuccess() {
 		h.violations = 0
 	}
 	return Decision{Allowed: true, Credit: r.credit(s, at)}

@@ -156,9 +156,7 @@ func (s *shard) dropHistory(e *entry) {
 }
 
 func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64) policy.Decision {
-	h := s.history(e)
-	counted := rule.Violations(h, at) > 0
-	d := rule.Take(&e.state, h, at, n)
+	d := rule.Take(&e.state, s.history(e), at, n)
 	switch {
 	case d.Reason == policy.SoftThrottle:
 		d = rule.Escalate(&e.state, s.needHistory(e), at, d)
@@ -166,7 +164,7 @@ func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64) 
 			s.lockouts++
 			s.cleared(rule, e, at)
 		}
-	case d.Allowed && counted:
+	case d.Allowed && e.record != 0 && rule.ResetsOnSuccess():
 		s.cleared(rule, e, at)
 	}
 	return d

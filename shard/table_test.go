@@ -66,7 +66,7 @@ func TestOnFullTakeBytes(t *testing.T) {
 			took, wait, ok := table.TakeBytes(host(1+i), after(0), 80)
 			require.True(t, ok)
 			assert.Equal(t, want, took)
-			assert.Equal(t, want < 80, wait == 10*time.Millisecond, "%v", wait)
+			assert.Equal(t, want < 80, wait == 600*time.Millisecond, "%v", wait)
 		}
 		assert.Equal(t, 1, table.Len())
 	}
