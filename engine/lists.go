@@ -66,18 +66,29 @@ func (l listed) decision(now int64) policy.Decision {
 	}
 }
 
-// edit publishes lists that f has changed a copy of. The caller holds mu.
-func (e *Engine) edit(f func(*bart.Table[listed])) {
-	prefixes := new(bart.Table[listed])
+// prefixes returns the table of the lists, which nobody may change.
+func (e *Engine) prefixes() *bart.Table[listed] {
 	if l := e.lists.Load(); l != nil {
-		prefixes = l.prefixes.Clone()
+		return l.prefixes
 	}
-	f(prefixes)
+	return new(bart.Table[listed])
+}
+
+// publish makes a table the one of the lists. The caller holds mu.
+func (e *Engine) publish(prefixes *bart.Table[listed]) {
 	if prefixes.Size() == 0 {
 		e.lists.Store(nil) // a decision then need not look
 		return
 	}
 	e.lists.Store(&lists{prefixes})
+}
+
+// edit publishes lists that f has changed a copy of. The copy costs as much as
+// there are prefixes; it is for changes of many. The caller holds mu.
+func (e *Engine) edit(f func(*bart.Table[listed])) {
+	prefixes := e.prefixes().Clone()
+	f(prefixes)
+	e.publish(prefixes)
 }
 
 // Ban keeps the addresses of a prefix out for a time, or until Unban where d
@@ -100,14 +111,22 @@ func (e *Engine) Ban(p netip.Prefix, d time.Duration, note string) error {
 	if now := int64(time.Since(e.base)); d > 0 && int64(d) < forever-now {
 		until = now + int64(d)
 	}
-	e.edit(func(t *bart.Table[listed]) { ban(t, canonical(p), until, note) })
+	e.publish(e.prefixes().ModifyPersist(canonical(p), banned(until, note)))
 	return nil
 }
 
-func ban(t *bart.Table[listed], p netip.Prefix, until int64, note string) {
-	t.Modify(p, func(was listed, _ bool) (listed, bool) {
+// A change is what bart calls with what is known of a prefix; it returns what
+// is to be known, and whether that is nothing.
+type change = func(was listed, ok bool) (is listed, nothing bool)
+
+func banned(until int64, note string) change {
+	return func(was listed, _ bool) (listed, bool) {
 		return listed{exempt: was.exempt, banned: true, until: until, note: note}, false
-	})
+	}
+}
+
+func unbanned(was listed, _ bool) (listed, bool) {
+	return listed{exempt: was.exempt}, !was.exempt
 }
 
 // canonical masks a prefix and unmaps one of mapped addresses.
@@ -133,16 +152,10 @@ func (e *Engine) Unban(p netip.Prefix) bool {
 	if l := e.lists.Load(); l != nil {
 		if rule, ok := l.prefixes.Get(p); ok && rule.banned {
 			lifted = now < rule.until
-			e.edit(func(t *bart.Table[listed]) { unban(t, p) })
+			e.publish(l.prefixes.ModifyPersist(p, unbanned))
 		}
 	}
 	return e.pardon(p) || lifted
-}
-
-func unban(t *bart.Table[listed], p netip.Prefix) {
-	t.Modify(p, func(was listed, _ bool) (listed, bool) {
-		return listed{exempt: was.exempt}, !was.exempt
-	})
 }
 
 // pardon lifts the lockouts of the endpoint that the prefix is, under every
@@ -236,7 +249,7 @@ func (e *Engine) pruneBans() {
 	}
 	e.edit(func(t *bart.Table[listed]) {
 		for _, p := range ended {
-			unban(t, p)
+			t.Modify(p, unbanned)
 		}
 	})
 }

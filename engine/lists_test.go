@@ -3,6 +3,7 @@ package engine_test
 import (
 	"math"
 	"net/netip"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,31 @@ func TestUnbanOne(t *testing.T) {
 	for i := range 1000 {
 		require.Equal(t, i == 500, e.Evaluate(host(i)).Allowed, "host %d", i)
 	}
+}
+
+// A ban costs as much beside thousands as beside none: it copies a few nodes,
+// not the list. C117
+func TestManyBans(t *testing.T) {
+	const n = 3000
+	e := newEngine(t, engine.Config{})
+	host := func(i int) netip.Prefix { return netip.PrefixFrom(addressOf(i*977).Addr(), 32) }
+	before := allocated()
+	for i := range n {
+		require.NoError(t, e.Ban(host(i), time.Hour, ""))
+	}
+	require.Less(t, allocated()-before, uint64(n*32<<10))
+	require.Len(t, e.Bans(), n)
+	for i := range n {
+		require.True(t, e.Unban(host(i)))
+	}
+	require.Empty(t, e.Bans())
+}
+
+// allocated is the memory that the process has ever allocated.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // The longest prefix wins, at equal length the exemption; C56.

@@ -148,7 +148,7 @@ func (e *Engine) restoreBans(data snapshotData, ago time.Duration) {
 				until = now + min(int64(left), forever-now)
 			}
 			if was, ok := t.Get(canonical(b.Prefix)); !ok || !was.banned || now >= was.until {
-				ban(t, canonical(b.Prefix), until, b.Note)
+				t.Modify(canonical(b.Prefix), banned(until, b.Note))
 			}
 		}
 	})
