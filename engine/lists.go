@@ -180,20 +180,24 @@ func (e *Engine) pardon(p netip.Prefix) (lifted bool) {
 }
 
 // Bans returns the bans that have not ended, in the order of their prefixes.
-func (e *Engine) Bans() []Ban {
+func (e *Engine) Bans() []Ban { return e.bans(time.Now()) }
+
+// bans returns the bans at a reading of the clock. Their ends are on the wall
+// clock as it shows then, whatever it showed when the engine was made.
+func (e *Engine) bans(at time.Time) []Ban {
 	l := e.lists.Load()
 	if l == nil {
 		return nil
 	}
 	var bans []Ban
-	now := int64(time.Since(e.base))
+	now := int64(at.Sub(e.base))
 	for p, rule := range l.prefixes.AllSorted() {
 		if !rule.banned || now >= rule.until {
 			continue
 		}
 		b := Ban{Prefix: p, Note: rule.note}
 		if rule.until != forever {
-			b.Until = e.base.Add(time.Duration(rule.until))
+			b.Until = at.Add(time.Duration(rule.until - now))
 		}
 		bans = append(bans, b)
 	}

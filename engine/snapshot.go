@@ -26,8 +26,9 @@ var ErrSnapshot = errors.New("engine: not a valid snapshot")
 // A snapshot is the magic, the gob of a snapshotData, and the xxhash of both.
 const snapshotMagic = "throttled-state-1\n"
 
-// snapshotData is the state at At, on the wall clock. The durations of an
-// endpoint's state count from then, so that they are ends on the wall clock too.
+// snapshotData is the state at At, on the wall clock, and of each endpoint a
+// little later, when its turn came. The durations of its state count from then,
+// so that they are ends on the wall clock too.
 type snapshotData struct {
 	At        time.Time
 	Bans      []savedBan
@@ -43,6 +44,7 @@ type savedBan struct {
 type savedEndpoint struct {
 	Endpoint netip.AddrPort
 	Policy   string
+	Later    time.Duration // than At
 	State    policy.Saved
 }
 
@@ -50,8 +52,9 @@ type savedEndpoint struct {
 // endpoint that has something to be remembered by its tokens, lockouts, denials
 // and growth. Ends are wall-clock times.
 func (e *Engine) WriteSnapshot(w io.Writer) error {
-	data := snapshotData{At: time.Now().Round(0)}
-	for _, b := range e.Bans() {
+	at := time.Now()
+	data := snapshotData{At: at.Round(0)}
+	for _, b := range e.bans(at) {
 		data.Bans = append(data.Bans, savedBan{b.Prefix, b.Until.Round(0), b.Note})
 	}
 	e.walk(func(row shard.Row) {
@@ -62,18 +65,26 @@ func (e *Engine) WriteSnapshot(w io.Writer) error {
 		data.Endpoints = append(data.Endpoints, savedEndpoint{
 			Endpoint: ep,
 			Policy:   row.Rule.Policy().Name,
+			Later:    max(0, time.Duration(row.At.Now)-at.Sub(e.base)),
 			State:    row.Rule.Save(&row.State, &row.History, row.At),
 		})
 	})
-	buf := bytes.NewBufferString(snapshotMagic)
-	if err := gob.NewEncoder(buf).Encode(data); err != nil {
-		return fmt.Errorf("engine: snapshot: %w", err)
+	b, err := data.seal()
+	if err == nil {
+		_, err = w.Write(b)
 	}
-	sum := xxhash.Sum64(buf.Bytes())
-	if _, err := w.Write(binary.BigEndian.AppendUint64(buf.Bytes(), sum)); err != nil {
+	if err != nil {
 		return fmt.Errorf("engine: snapshot: %w", err)
 	}
 	return nil
+}
+
+func (d snapshotData) seal() ([]byte, error) {
+	buf := bytes.NewBufferString(snapshotMagic)
+	if err := gob.NewEncoder(buf).Encode(d); err != nil {
+		return nil, err
+	}
+	return binary.BigEndian.AppendUint64(buf.Bytes(), xxhash.Sum64(buf.Bytes())), nil
 }
 
 // ReadSnapshot takes in what WriteSnapshot wrote: the time since then counts
@@ -128,7 +139,7 @@ func (d snapshotData) validate() error {
 	}
 	for _, ep := range d.Endpoints {
 		s := ep.State
-		if !ep.Endpoint.IsValid() || s.Packets.Tokens < 0 || s.Bytes.Tokens < 0 || s.Window < 0 || s.Counted < 0 {
+		if !ep.Endpoint.IsValid() || ep.Later < 0 || s.Packets.Tokens < 0 || s.Bytes.Tokens < 0 || s.Window < 0 || s.Counted < 0 {
 			return fmt.Errorf("%w: the state of %v is out of range", ErrSnapshot, ep.Endpoint)
 		}
 	}
@@ -141,7 +152,7 @@ func (e *Engine) restoreBans(data snapshotData, ago time.Duration) {
 		for _, b := range data.Bans {
 			until := int64(forever)
 			if !b.Until.IsZero() {
-				left := b.Until.Sub(data.At) - ago
+				left := max(0, b.Until.Sub(data.At)) - ago
 				if left <= 0 {
 					continue
 				}
@@ -163,7 +174,7 @@ func (e *Engine) restoreEndpoints(endpoints []savedEndpoint, ago time.Duration) 
 	policies := e.names.Load()
 	for _, ep := range endpoints {
 		id, ok := policies.id(ep.Policy)
-		if !ok || !e.table.Restore(e.key(ep.Endpoint, id), ep.State, at, ago) {
+		if !ok || !e.table.Restore(e.key(ep.Endpoint, id), ep.State, at, max(0, ago-ep.Later)) {
 			left++
 		}
 	}
