@@ -40,23 +40,27 @@ func (r *Rule) Save(s *State, h *History, at Instant) Saved {
 	return saved
 }
 
+// maxAge, 36 years, is as long ago as anything counts, so that no sum with it
+// overflows.
+const maxAge time.Duration = 1 << 60
+
 // Restore returns a state that was saved some time ago, as it is at the
 // instant: the buckets have refilled since, lockouts and windows have run on.
 // A negative time, of a clock that went back meanwhile, counts as none.
 // A byte budget that the saved state did not have starts at its Initial.
 func (r *Rule) Restore(saved Saved, at Instant, ago time.Duration) (State, History) {
-	ago = max(0, ago)
+	ago = min(max(0, ago), maxAge)
 	s := State{
 		Packets:     r.packets.At(saved.Packets, at.Refill, ago),
-		LockedUntil: later(at.Now, saved.LockedFor-ago),
+		LockedUntil: later(at.Now, max(saved.LockedFor, -maxAge)-ago),
 		Denied:      saved.Denied,
 	}
 	h := r.NewHistory(at)
 	if r.hasBytes && saved.HasBytes {
 		h.Bytes = r.bytes.At(saved.Bytes, at.Refill, ago)
 	}
-	h.windowStart = at.Now - int64(saved.Window+ago)
-	h.lastCounted = at.Now - int64(saved.Counted+ago)
+	h.windowStart = at.Now - int64(min(saved.Window, maxAge)+ago)
+	h.lastCounted = at.Now - int64(min(saved.Counted, maxAge)+ago)
 	h.violations, h.lockouts = saved.Violations, saved.Lockouts
 	return s, h
 }
