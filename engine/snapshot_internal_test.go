@@ -120,7 +120,7 @@ func FuzzSnapshotContent(f *testing.F) {
 	const day = int64(24 * time.Hour)
 	f.Add(int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), uint32(0), uint32(0), int64(0))
 	f.Add(day, day, day, -day, day, day, uint32(3), uint32(3), day)
-	f.Add(day, day, day, int64(math.MinInt64), day, day, uint32(3), uint32(3), int64(math.MinInt64))
+	f.Add(day, day, int64(0), int64(math.MinInt64), day, day, uint32(3), uint32(3), int64(math.MinInt64))
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MinInt64),
 		int64(math.MaxInt64), int64(math.MaxInt64), uint32(math.MaxUint32), uint32(math.MaxUint32), int64(math.MaxInt64))
 	f.Add(int64(math.MaxInt64), int64(1), int64(1), int64(math.MaxInt64), int64(0), int64(0), uint32(1), uint32(9), int64(1))
