@@ -31,7 +31,8 @@ func (e *Engine) janitor() {
 		case <-e.stop:
 			return
 		case <-sample:
-			e.refill.set(int64(time.Since(e.base)), e.cfg.Load.Ratio())
+			ratio := e.cfg.Load.Ratio() // may take a while, for which the last one holds
+			e.refill.set(int64(time.Since(e.base)), ratio)
 		case <-cleanup.C:
 			e.pruneBans()
 			e.sweep(first)

@@ -49,6 +49,34 @@ func TestRefillIsAnIntegral(t *testing.T) {
 	})
 }
 
+// A source that takes its time holds up no refill: a ratio counts from when it
+// is known.
+func TestSlowLoadSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := new(slowLoad)
+		e := newEngine(t, engine.Config{Default: rate(1000, 10), Load: source})
+		require.Equal(t, 1000, allowed(e, 0, 2000))
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 100, allowed(e, 0, 2000), "it is being read, and was 1")
+		time.Sleep(10 * time.Second)
+		require.InDelta(t, 50, allowed(e, 0, 2000), 2)
+		source.closing.Store(true)
+	})
+}
+
+// slowLoad is 1 at first and then, after ten seconds, 0.5.
+type slowLoad struct{ asked, closing atomic.Bool }
+
+func (l *slowLoad) Ratio() float64 {
+	if !l.asked.Swap(true) {
+		return 1
+	}
+	if !l.closing.Load() {
+		time.Sleep(10 * time.Second)
+	}
+	return 0.5
+}
+
 // RetryAfter is right if the ratio stays as it is.
 func TestRetryAfterUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
