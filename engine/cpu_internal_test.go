@@ -89,6 +89,21 @@ func TestCPULoadUnreadable(t *testing.T) {
 	})
 }
 
+// A source of the caller's own thresholds warns in the log of the engine.
+func TestCPULoadWarnsInTheEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := &cpuLoad{low: 0.5, high: 0.6, read: func() (cpuTimes, error) { return cpuTimes{}, errors.New("gone") }}
+		c.Ratio() // before anybody could hear of it
+		e, err := New(Config{Load: c, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.Equal(t, 1.0, e.Report().RefillRatio)
+		require.NoError(t, e.Close())
+		require.Equal(t, 1, strings.Count(log.String(), "level=WARN"))
+	})
+}
+
 func TestRefillClock(t *testing.T) {
 	var c refillClock
 	c.start(1)

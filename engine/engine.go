@@ -131,7 +131,10 @@ func (c *Config) setDefaults() error {
 	check(c.IPv4Prefix > 0 && c.IPv4Prefix <= 32, "IPv4Prefix: %d is outside 1..32", c.IPv4Prefix)
 	check(c.IPv6Prefix > 0 && c.IPv6Prefix <= 128, "IPv6Prefix: %d is outside 1..128", c.IPv6Prefix)
 	if c.Load == nil {
-		c.Load = defaultLoad(c.Logger)
+		c.Load = defaultLoad()
+	}
+	if l, ok := c.Load.(*cpuLoad); ok {
+		l.logTo(c.Logger)
 	}
 	return errors.Join(errs...)
 }

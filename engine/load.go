@@ -32,7 +32,8 @@ const (
 // against its quota or, where there is no quota, that of the machine. Use up to
 // low gives ratio 1, from high on floor, and a straight line between: 0 <= low
 // < high <= 1 and 0 <= floor <= 1. The use is smoothed over about a second.
-// Where it cannot be read the ratio is 1.
+// Where it cannot be read the ratio is 1, and the first engine that was given
+// the source logs one warning.
 func CPULoad(low, high, floor float64) (LoadSource, error) {
 	var errs []error
 	if !(low >= 0 && low < high && high <= 1) {
@@ -51,13 +52,13 @@ func CPULoad(low, high, floor float64) (LoadSource, error) {
 type cpuLoad struct {
 	low, high, floor float64
 	read             cpuReader
-	logger           *slog.Logger // nil = discard
 
-	mu     sync.Mutex // guards what follows: two engines may share a source
+	mu     sync.Mutex   // guards what follows: two engines may share a source
+	logger *slog.Logger // of the first of them
 	last   cpuTimes
 	lastAt time.Time
 	use    float64 // smoothed
-	failed bool    // and said so
+	warned bool
 }
 
 // cpuTimes are readings of two meters: the time that was worked, and the time
@@ -73,6 +74,15 @@ const smoothing = time.Second
 // shortest is the least time between two readings that says something; the
 // meters of the machine tick every 10 ms.
 const shortest = 100 * time.Millisecond
+
+// logTo names the logger of the one warning, unless there is one already.
+func (c *cpuLoad) logTo(logger *slog.Logger) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.logger == nil {
+		c.logger = logger
+	}
+}
 
 // Ratio implements LoadSource.
 func (c *cpuLoad) Ratio() float64 {
@@ -90,10 +100,10 @@ func (c *cpuLoad) sample(now time.Time, elapsed time.Duration) {
 	times, err := c.read()
 	if err != nil {
 		c.use = 0
-		if !c.failed && c.logger != nil {
+		if !c.warned && c.logger != nil {
 			c.logger.Warn("CPU use cannot be read, refill stays at its full rate", "err", err)
+			c.warned = true
 		}
-		c.failed = true
 		return
 	}
 	if total := times.total - c.last.total; !c.lastAt.IsZero() && total > 0 {
@@ -108,9 +118,6 @@ func (c *cpuLoad) ratio() float64 {
 	return 1 - max(0, min(1, part))*(1-c.floor)
 }
 
-func defaultLoad(logger *slog.Logger) LoadSource {
-	return &cpuLoad{
-		low: DefaultLoadLow, high: DefaultLoadHigh, floor: DefaultLoadFloor,
-		read: newCPUReader(), logger: logger,
-	}
+func defaultLoad() LoadSource {
+	return &cpuLoad{low: DefaultLoadLow, high: DefaultLoadHigh, floor: DefaultLoadFloor, read: newCPUReader()}
 }
