@@ -141,6 +141,19 @@ func TestTakeBytes(t *testing.T) {
 	row, _ := e.Lookup(client)
 	require.EqualValues(t, 1, row.Tokens, "no packet was charged")
 	require.Zero(t, row.Denied)
-	_, wait = e.TakeBytes(client, 99, 1)
+	for _, id := range []engine.PolicyID{99, 65535, 65536, 1<<32 - 1} {
+		took, wait = e.TakeBytes(client, id, 1)
+		require.Zero(t, took)
+		require.Equal(t, policy.Never, wait)
+	}
+	require.NoError(t, e.Exempt(prefix("192.0.2.0/24")))
+	took, wait = e.TakeBytes(client, 0, 5000)
+	require.Equal(t, 5000, took, "who is exempt is never limited")
+	require.Zero(t, wait)
+	took, _ = e.TakeBytes(client, 99, 1)
+	require.Zero(t, took)
+	require.NoError(t, e.Close())
+	took, wait = e.TakeBytes(client, 0, 1)
+	require.Zero(t, took)
 	require.Equal(t, policy.Never, wait)
 }

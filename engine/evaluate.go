@@ -85,15 +85,20 @@ func (e *Engine) LimitsBytes(id PolicyID) bool {
 
 // TakeBytes takes up to n tokens of the endpoint's byte budget, as many as
 // there are, and returns how many that was and how long it is until the rest is
-// there, or as much of it as a full bucket holds. It is for streams, whose connection was decided on
-// before: it charges no packet, counts no violation and asks neither lists nor
-// lockouts. A policy without a byte budget gives all n; an invalid request and
-// a closed engine give none, and Never.
+// there, or as much of it as a full bucket holds. It is for streams, whose
+// connection was decided on before: it charges no packet, counts no violation
+// and asks neither bans nor lockouts. An exempt address and a policy without a
+// byte budget get all n; an invalid request and a closed engine none, and Never.
 func (e *Engine) TakeBytes(ep netip.AddrPort, id PolicyID, n int) (took int, wait time.Duration) {
-	if e.closed.Load() || !ep.IsValid() || n < 0 || id > maxPolicyID {
+	if e.closed.Load() || !ep.IsValid() || n < 0 || e.names.Load().rule(id) == nil {
 		return 0, policy.Never
 	}
 	at, s := e.now()
+	if l := e.lists.Load(); l != nil {
+		if d, listed := l.decide(ep.Addr(), at.Now); listed && d.Allowed {
+			return n, 0
+		}
+	}
 	got, wait, ok := e.table.TakeBytes(e.key(ep, id), at, int64(n))
 	if !ok {
 		return 0, policy.Never
