@@ -3,7 +3,10 @@ package engine
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -53,4 +56,64 @@ func TestMachineTimes(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, times.total, times.busy)
 	require.Positive(t, times.busy)
+}
+
+// Work on all cores makes the real ratio fall within three seconds, and it
+// comes back when the machine rests. Where others keep it busy all the time, it
+// must not: a meter of the test's own says which of the two it is.
+func TestCPULoadOfTheMachine(t *testing.T) {
+	e, err := New(Config{})
+	require.NoError(t, err)
+	defer e.Close()
+	ratio := func() float64 { return e.Report().RefillRatio }
+	require.Equal(t, 1.0, ratio())
+
+	stop := burn()
+	began := time.Now()
+	require.Eventually(t, func() bool { return ratio() < 0.5 }, 10*time.Second, 10*time.Millisecond)
+	t.Logf("fell after %v", time.Since(began))
+	require.Less(t, time.Since(began), 4*time.Second) // 3 s, and one for the test's own turn
+	stop()
+
+	meter := newCPUReader()
+	last, err := meter()
+	require.NoError(t, err)
+	rested := 0
+	for range 40 { // half seconds
+		time.Sleep(500 * time.Millisecond)
+		if ratio() > 0.9 {
+			return
+		}
+		now, err := meter()
+		require.NoError(t, err)
+		if (now.busy-last.busy)/(now.total-last.total) < DefaultLoadLow-0.05 {
+			rested++
+		} else {
+			rested = 0
+		}
+		last = now
+		require.Less(t, rested, 8, "4 s of rest, and the ratio is %v", ratio())
+	}
+	t.Log("the machine never rested")
+}
+
+// burn keeps all cores busy until stop is called.
+func burn() (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 * runtime.NumCPU() {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	return func() {
+		close(done)
+		wg.Wait()
+	}
 }

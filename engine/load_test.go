@@ -2,8 +2,6 @@ package engine_test
 
 import (
 	"math"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,35 +136,4 @@ func TestCPULoadArguments(t *testing.T) {
 	_, err := engine.CPULoad(2, 1, 2)
 	require.ErrorContains(t, err, "low")
 	require.ErrorContains(t, err, "floor")
-}
-
-// Work on all cores makes the real ratio fall within three seconds, and it
-// comes back. The thresholds are such that a busy machine does not matter.
-func TestCPULoadOfTheMachine(t *testing.T) {
-	source, err := engine.CPULoad(0.90, 0.97, 0.25)
-	require.NoError(t, err)
-	e := newEngine(t, engine.Config{Load: source})
-	ratio := func() float64 { return e.Report().RefillRatio }
-	require.Eventually(t, func() bool { return ratio() > 0.9 }, time.Minute, 50*time.Millisecond, "the machine never rests")
-
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 2 * runtime.NumCPU() {
-		wg.Go(func() {
-			for stopped := false; !stopped; {
-				select {
-				case <-stop:
-					stopped = true
-				default:
-				}
-			}
-		})
-	}
-	began := time.Now()
-	require.Eventually(t, func() bool { return ratio() < 0.75 }, 10*time.Second, 10*time.Millisecond)
-	t.Logf("fell after %v", time.Since(began))
-	require.Less(t, time.Since(began), 4*time.Second) // 3 s, and one for the test's own turn
-	close(stop)
-	wg.Wait()
-	require.Eventually(t, func() bool { return ratio() > 0.9 }, time.Minute, 50*time.Millisecond)
 }
