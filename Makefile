@@ -20,8 +20,8 @@ run: build ## run the gateway on its embedded default
 test: ## run all tests
 	$(GO) test -shuffle=on ./...
 
-race: ## run all tests under the race detector
-	$(GO) test -race -shuffle=on ./...
+race: ## run all tests under the race detector, one package at a time: some load all cores
+	$(GO) test -race -shuffle=on -p 1 ./...
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@for package in $$($(GO) list ./...); do \
