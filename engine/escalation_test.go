@@ -48,7 +48,7 @@ func TestLockoutsGrow(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// The janitor looks often, and takes nobody away who is remembered.
-				e := newEngine(t, engine.Config{Default: p, StaleAfter: time.Second, CleanupInterval: time.Second})
+				e := newEngine(t, engine.Config{Default: p, Shards: 1, StaleAfter: time.Second, CleanupInterval: time.Second})
 				require.Equal(t, c.want, lockouts(t, e, len(c.want), c.pause))
 			})
 		})
@@ -140,7 +140,7 @@ func TestLockoutOutlivesStaleAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := rate(1, 1000)
 		p.Escalation = policy.Escalation{MaxSoftViolations: 1, Lockout: time.Hour}
-		e := newEngine(t, engine.Config{Default: p, StaleAfter: time.Millisecond, CleanupInterval: time.Second})
+		e := newEngine(t, engine.Config{Default: p, Shards: 1, StaleAfter: time.Millisecond, CleanupInterval: time.Second})
 		e.Evaluate(client)
 		e.Evaluate(client)
 		time.Sleep(time.Hour - 1)
