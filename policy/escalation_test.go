@@ -144,6 +144,8 @@ func TestGrowth(t *testing.T) {
 		{"a lockout above the default cap", Escalation{Growth: 2, Lockout: 3 * h}, []time.Duration{3 * h, 3 * h}},
 		{"a cap without growth", Escalation{MaxLockout: 2 * h}, []time.Duration{30 * s, 30 * s}},
 		{"the longest", Escalation{Growth: 1000, Lockout: Never}, []time.Duration{Never}},
+		{"longer than a float64 tells apart", Escalation{Lockout: 1<<53 + 1, MaxLockout: Never}, []time.Duration{1<<53 + 1}},
+		{"by a factor that is no binary fraction", Escalation{Growth: 1.7}, []time.Duration{30 * s, 51 * s, 86700 * time.Millisecond}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

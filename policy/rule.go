@@ -149,14 +149,23 @@ func (h *History) windowOpen(e *Escalation, at Instant) bool {
 
 // lockout returns the length of the lockout that begins now and counts it.
 func (r *Rule) lockout(s *State, h *History, at Instant) time.Duration {
-	e := &r.policy.Escalation
 	if !r.remembersLockouts(s, h, at) {
 		h.lockouts = 0
 	}
-	length := float64(e.Lockout) * math.Pow(e.Growth, float64(h.lockouts))
+	length := r.policy.Escalation.lockoutAfter(h.lockouts)
 	if h.lockouts < math.MaxUint32 {
 		h.lockouts++
 	}
+	return length
+}
+
+// lockoutAfter is the length of a lockout after so many in a row. Without
+// growth it is Lockout itself, which a float64 may miss beyond 104 days.
+func (e *Escalation) lockoutAfter(lockouts uint32) time.Duration {
+	if lockouts == 0 || e.Growth == 1 {
+		return e.Lockout
+	}
+	length := math.Round(float64(e.Lockout) * math.Pow(e.Growth, float64(lockouts)))
 	if length >= float64(e.MaxLockout) {
 		return e.MaxLockout
 	}
