@@ -42,7 +42,7 @@ func compile(old *names, def policy.Policy, named []policy.Policy) (*names, erro
 	if def.Name == "" {
 		def.Name = "default"
 	}
-	errs := []error{n.set(0, old, def)}
+	errs := []error{n.setDefault(old, def)}
 	seen := map[string]bool{def.Name: true}
 	for i, p := range named {
 		switch {
@@ -66,6 +66,18 @@ func compile(old *names, def policy.Policy, named []policy.Policy) (*names, erro
 		errs = append(errs, n.set(id, old, p))
 	}
 	return n, errors.Join(errs...)
+}
+
+// setDefault sets the default policy. One that was a named policy before stays
+// under that id, too, with what is remembered there, for those who hold the id.
+func (n *names) setDefault(old *names, p policy.Policy) error {
+	if err := n.set(0, old, p); err != nil {
+		return err
+	}
+	if id, ok := n.ids[p.Name]; ok {
+		return n.set(id, old, p)
+	}
+	return nil
 }
 
 func (n *names) set(id PolicyID, old *names, p policy.Policy) error {

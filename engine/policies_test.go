@@ -163,6 +163,36 @@ func TestSetPoliciesByName(t *testing.T) {
 	})
 }
 
+// A policy that becomes the default keeps its name, and so its id, its buckets
+// and its lockouts. It is one policy in the report.
+func TestSetPoliciesNamedBecomesDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lobby, game := named("lobby", rate(3, 1e-6)), named("game", rate(5, 1e-6))
+		e := newEngine(t, engine.Config{Default: lobby, Policies: []policy.Policy{game}})
+		id, _ := e.Policy("game")
+		require.Equal(t, 1, allowed(e, 0, 1))
+		require.Equal(t, 2, allowed(e, id, 2))
+
+		require.NoError(t, e.SetPolicies(game, []policy.Policy{lobby}))
+		now, ok := e.Policy("game")
+		require.True(t, ok)
+		require.Zero(t, now, "the id of the default")
+		require.Equal(t, 3, allowed(e, id, 9))
+		require.Equal(t, 2, allowed(e, 0, 9))
+		r := e.Report()
+		require.Len(t, r.Policies, 2)
+		require.Equal(t, "game", r.Policies[0].Name)
+		require.EqualValues(t, 8, r.Policies[0].Allowed, "under either id")
+		require.EqualValues(t, 8, r.Allowed)
+
+		require.NoError(t, e.SetPolicies(lobby, []policy.Policy{game}))
+		require.Zero(t, allowed(e, id, 9))
+		require.ErrorContains(t, e.SetPolicies(named("game", rate(-1, 1)), nil), "Packets.Capacity")
+		require.NoError(t, e.SetPolicies(lobby, nil))
+		require.Equal(t, policy.HardLockout, e.EvaluatePolicy(client, id).Reason, "now there is none of the name")
+	})
+}
+
 func TestSetPoliciesByteBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, engine.Config{Default: rate(100, 1)})

@@ -114,25 +114,33 @@ func (e *Engine) addCounts(r *Report, n *names) {
 		r.Allowed += c.Allowed
 		r.SoftThrottled += c.SoftThrottled
 		r.HardLocked += c.HardLocked
-		if rule := n.rule(PolicyID(id)); rule != nil {
-			r.Policies = append(r.Policies, policyReport(rule.Policy(), c))
-		}
+		r.addPolicy(n.rule(PolicyID(id)), c)
 	}
 	r.Evaluated = r.Allowed + r.SoftThrottled + r.HardLocked
 }
 
-func policyReport(p policy.Policy, c shard.Counts) PolicyReport {
-	return PolicyReport{
-		Name:               p.Name,
-		CapacityTokens:     p.Packets.Capacity,
-		RefillPerSecond:    p.Packets.RefillPerSecond,
-		TokenScale:         p.Packets.Scale,
-		HardLockoutSeconds: lockoutSeconds(p),
-		Evaluated:          c.Allowed + c.SoftThrottled + c.HardLocked,
-		Allowed:            c.Allowed,
-		SoftThrottled:      c.SoftThrottled,
-		HardLocked:         c.HardLocked,
+// addPolicy adds what was decided under a rule, nil where the policy is no
+// more. The default policy may have a second id.
+func (r *Report) addPolicy(rule *policy.Rule, c shard.Counts) {
+	if rule == nil {
+		return
 	}
+	p, i := rule.Policy(), 0
+	if len(r.Policies) == 0 || r.Policies[0].Name != p.Name {
+		i = len(r.Policies)
+		r.Policies = append(r.Policies, PolicyReport{
+			Name:               p.Name,
+			CapacityTokens:     p.Packets.Capacity,
+			RefillPerSecond:    p.Packets.RefillPerSecond,
+			TokenScale:         p.Packets.Scale,
+			HardLockoutSeconds: lockoutSeconds(p),
+		})
+	}
+	row := &r.Policies[i]
+	row.Evaluated += c.Allowed + c.SoftThrottled + c.HardLocked
+	row.Allowed += c.Allowed
+	row.SoftThrottled += c.SoftThrottled
+	row.HardLocked += c.HardLocked
 }
 
 func (e *Engine) addEndpoints(r *Report) {
