@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,6 +94,25 @@ func TestEndpointPorts(t *testing.T) {
 	require.Equal(t, 100, count(newEngine(t, engine.Config{Default: rate(100, 1e-6)}), 1000, 1))
 	require.Equal(t, 8*60, count(newEngine(t, engine.Config{Default: rate(600, 1e-6)}), 8, 60))
 	require.Equal(t, 8*50, count(newEngine(t, engine.Config{Default: rate(50, 1e-6), KeyByPort: true}), 8, 60))
+}
+
+// Behind one address, with the port in the key, who floods from one port locks
+// out nobody else. 48, C09
+func TestLockoutOfOnePort(t *testing.T) {
+	p := rate(12, 1e-6)
+	p.Escalation = policy.Escalation{MaxSoftViolations: 3, Lockout: time.Hour}
+	e := newEngine(t, engine.Config{Default: p, KeyByPort: true})
+	from := func(port uint16) policy.Decision { return e.Evaluate(netip.AddrPortFrom(client.Addr(), port)) }
+	for range 500 {
+		from(7)
+	}
+	require.Equal(t, policy.HardLockout, from(7).Reason)
+	for port := range uint16(7) {
+		for range 12 {
+			require.True(t, from(port).Allowed)
+		}
+	}
+	require.Equal(t, 1, e.Report().HardBlockedCount)
 }
 
 func TestInvalidEndpoint(t *testing.T) {

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"net"
 	"net/netip"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,6 +87,7 @@ func TestEvaluateFirstPacketsShareOneBucket(t *testing.T) {
 	}
 }
 
+// 55
 func TestClose(t *testing.T) {
 	e := newEngine(t, engine.Config{})
 	require.True(t, e.Evaluate(client).Allowed)
@@ -95,4 +98,40 @@ func TestClose(t *testing.T) {
 	require.ErrorIs(t, e.Ban(netip.MustParsePrefix("192.0.2.0/24"), 0, ""), net.ErrClosed)
 	require.ErrorIs(t, e.Exempt(), net.ErrClosed)
 	require.ErrorIs(t, e.SetPolicies(policy.Policy{}, nil), net.ErrClosed)
+}
+
+// An engine has one goroutine, whoever asks it, and none after Close. 56, 57
+func TestGoroutines(t *testing.T) {
+	const engines = 5
+	synctest.Test(t, func(t *testing.T) {
+		list := make([]*engine.Engine, engines)
+		for i := range list {
+			list[i] = newEngine(t, engine.Config{Shards: 4, CleanupInterval: time.Second, StaleAfter: time.Second})
+		}
+		for g := range 8 {
+			go func() {
+				for i := range 200 {
+					list[i%engines].Evaluate(addressOf(i * g))
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, engines, janitors())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, engines, janitors())
+		for _, e := range list {
+			require.Positive(t, e.Report().TotalCleaned)
+			require.NoError(t, e.Close())
+		}
+		require.Zero(t, janitors())
+	})
+}
+
+// janitors counts the goroutines of all engines; the tests before have closed theirs.
+func janitors() int {
+	stacks := make([]byte, 1<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "engine.(*Engine).janitor(")
 }

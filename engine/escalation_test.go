@@ -95,7 +95,7 @@ func TestOverloadLocks(t *testing.T) {
 }
 
 // What is sent during a lockout gets the time that is left, and neither
-// prolongs it nor counts towards the next. C48
+// prolongs it nor counts towards the next. C48, 31
 func TestHitsDuringALockout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := rate(2, 1)

@@ -189,6 +189,27 @@ func TestEndedBanHidesNothing(t *testing.T) {
 	})
 }
 
+// Sweeping takes away bans that have ended, and no exemption. 40
+func TestSweepKeepsLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, engine.Config{Default: rate(1, 1e3), Shards: 1, StaleAfter: time.Second, CleanupInterval: time.Minute})
+		require.NoError(t, e.Ban(prefix("198.51.100.0/24"), 0, "for ever"))
+		require.NoError(t, e.Ban(prefix("203.0.113.0/24"), time.Hour, "for an hour"))
+		require.NoError(t, e.Exempt(prefix("192.0.2.0/24")))
+		require.True(t, e.Evaluate(addr("192.0.3.1")).Allowed)
+		time.Sleep(time.Hour - 1)
+		require.Zero(t, e.Report().TrackedEndpoints, "it was swept")
+		require.Equal(t, policy.Never, e.Evaluate(addr("198.51.100.7")).RetryAfter)
+		require.EqualValues(t, 1, e.Evaluate(addr("203.0.113.7")).RetryAfter)
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{"198.51.100.0/24"}, prefixes(e))
+		require.True(t, e.Evaluate(addr("203.0.113.7")).Allowed)
+		for range 3 {
+			require.True(t, e.Evaluate(client).Allowed)
+		}
+	})
+}
+
 // A ban of an address inside a prefix that makes one endpoint hits it alone,
 // and has nothing to do with the lockout of the endpoint.
 func TestBanInsideAnEndpoint(t *testing.T) {

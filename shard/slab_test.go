@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -27,6 +28,29 @@ func TestSlab(t *testing.T) {
 	}
 	assert.EqualValues(t, 100, s.len(), "freed slots are taken first")
 	assert.EqualValues(t, 100, s.take())
+}
+
+// The garbage collector has nothing to look at in a slab, however many
+// endpoints there are. 52
+func TestSlabsHoldNoPointers(t *testing.T) {
+	for _, slot := range []reflect.Type{reflect.TypeFor[entry](), reflect.TypeFor[record]()} {
+		requireNoPointers(t, slot)
+	}
+}
+
+func requireNoPointers(t *testing.T, typ reflect.Type) {
+	t.Helper()
+	switch kind := typ.Kind(); {
+	case kind == reflect.Array:
+		requireNoPointers(t, typ.Elem())
+	case kind == reflect.Struct:
+		for i := range typ.NumField() {
+			requireNoPointers(t, typ.Field(i).Type)
+		}
+	default:
+		require.LessOrEqual(t, kind, reflect.Complex128, "%v", typ) // the kinds up to it are numbers
+		require.NotEqual(t, reflect.Uintptr, kind)
+	}
 }
 
 // A recycled slot begins anew: nothing of the tokens, denials, lockouts or
