@@ -60,7 +60,7 @@ func TestLockoutsDoNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := rate(1, 1)
 		p.Escalation = policy.Escalation{MaxSoftViolations: 1, Growth: policy.MaxGrowth, ForgetAfter: 1 << 62}
-		e := newEngine(t, engine.Config{Default: p})
+		e := newEngine(t, engine.Config{Default: p, Shards: 1})
 		lengths := lockouts(t, e, 200, 0)
 		require.Equal(t, 30*time.Second, lengths[0])
 		for _, length := range lengths[1:] {

@@ -104,17 +104,17 @@ func FuzzKey(f *testing.F) {
 // There is no end of zones that somebody could invent; beyond a bound they
 // share one bucket.
 func TestZonesAreBounded(t *testing.T) {
-	e := start(t, policy.Policy{})
-	at := func(zone int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.MustParseAddr("fe80::1").WithZone("eth"+strconv.Itoa(zone)), 1)
-	}
+	var z zones
+	z.zones = make([]zone, maxZones-2)
 	keys := map[uint64]bool{}
-	for zone := range maxZones + 10 {
-		keys[e.key(at(zone), 0).Hi] = true
+	for _, name := range []string{"eth0", "eth1", "eth2", "eth3"} {
+		keys[z.pack(linkLocal, name)] = true
 	}
-	require.Len(t, keys, maxZones)
-	require.Len(t, e.zones.zones, maxZones)
-	require.Equal(t, "fe80::%eth7/64", e.endpoint(e.key(at(7), 0)))
+	require.Len(t, keys, 2)
+	require.Len(t, z.zones, maxZones)
+	hi, name := z.unpack(z.pack(linkLocal, "eth0"))
+	require.Equal(t, uint64(linkLocal), hi)
+	require.Equal(t, "eth0", name)
 }
 
 // The seed is another one for each engine. C14

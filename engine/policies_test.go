@@ -217,7 +217,9 @@ func TestSetPoliciesByteBudget(t *testing.T) {
 // Policies come and go while a full table decides.
 func TestSetPoliciesUnderTraffic(t *testing.T) {
 	p := policy.Policy{Escalation: policy.Escalation{MaxSoftViolations: 1}}
-	e := newEngine(t, engine.Config{Default: p, MaxTrackedEndpoints: 50, Policies: []policy.Policy{named("a", rate(5, 1))}})
+	e := newEngine(t, engine.Config{
+		Default: p, Shards: 16, MaxTrackedEndpoints: 50, Policies: []policy.Policy{named("a", rate(5, 1))},
+	})
 	list := addresses(200)
 	id, _ := e.Policy("a")
 	stop := make(chan struct{})

@@ -18,7 +18,11 @@ import (
 // memory once it is reached, and take nothing from a locked endpoint and a
 // drained one. C15, C16, C17, 45
 func TestTableCap(t *testing.T) {
-	const limit, sources = 100_000, 2_000_000
+	const limit = 100_000
+	sources := 2_000_000
+	if underRace {
+		sources = 400_000
+	}
 	p := rate(2, 1e-6)
 	p.Escalation = policy.Escalation{MaxSoftViolations: 2, Lockout: time.Hour}
 	e := newEngine(t, engine.Config{Default: p, MaxTrackedEndpoints: limit})
@@ -29,9 +33,13 @@ func TestTableCap(t *testing.T) {
 	for range 2 {
 		e.Evaluate(drainedEP)
 	}
+	reqs, out := make([]engine.Request, 1000), make([]policy.Decision, 1000)
 	flood := func(from, to int) {
-		for i := from; i < to; i++ {
-			e.Evaluate(addressOf(i))
+		for ; from < to; from += len(reqs) {
+			for i := range reqs {
+				reqs[i].Endpoint = addressOf(from + i)
+			}
+			e.EvaluateBatch(reqs, out)
 		}
 	}
 	flood(0, 2*limit)
