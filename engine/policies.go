@@ -23,7 +23,7 @@ type names struct {
 }
 
 func (n *names) rule(id PolicyID) *policy.Rule {
-	if int(id) >= len(n.rules) {
+	if id >= PolicyID(len(n.rules)) { // int(id) may be negative where it has 32 bits
 		return nil
 	}
 	return n.rules[id]

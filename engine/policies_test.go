@@ -53,6 +53,7 @@ func TestUnknownPolicy(t *testing.T) {
 	require.False(t, ok)
 	for _, id := range []engine.PolicyID{1, 65534, 65535, 65536, 1<<32 - 1} {
 		require.Equal(t, policy.Decision{Reason: policy.HardLockout}, e.EvaluatePolicy(client, id))
+		require.False(t, e.LimitsBytes(id))
 	}
 	r := e.Report()
 	require.EqualValues(t, 5, r.Invalid)
