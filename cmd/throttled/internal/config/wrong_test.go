@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +14,12 @@ const (
 	ofPolicy = "name, capacity, refill, scale, initial, bytes, violations, lockout"
 	ofListen = "name, protocol, listen, upstream, policy, udp, tcp"
 )
+
+// tooMany is what is said about 3000000000, which is no int where that has 32 bits.
+var tooMany = map[int]string{
+	32: "is too large; allowed: 1 or more",
+	64: "is outside 1..2147483647",
+}[strconv.IntSize]
 
 // wrong are files with what is to be said about each: all of it, in order.
 var wrong = []struct {
@@ -104,7 +111,7 @@ var wrong = []struct {
 	}},
 	{"counts of the engine", "engine: {shards: 131072, max_endpoints: 3000000000, ipv4_prefix: 2.5, ipv6_prefix: 129}\n", []string{
 		"1:18: engine.shards: 131072 is not a power of two in 1..65536",
-		"1:41: engine.max_endpoints: 3000000000 is outside 1..2147483647",
+		"1:41: engine.max_endpoints: 3000000000 " + tooMany,
 		"1:66: engine.ipv4_prefix: 2.5 is not a decimal whole number; allowed: 1 or more",
 		"1:84: engine.ipv6_prefix: 129 is outside 1..128",
 	}},
@@ -179,7 +186,7 @@ var wrong = []struct {
 		"3:34: policies[0].violations.window: 0s has no meaning here; allowed: more than 0",
 		`3:47: policies[0].violations.spacing: "x" is not a duration; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h`,
 		"3:68: policies[0].violations.reset_on_success: 1 is not a truth value; allowed: true, false",
-		"5:23: policies[1].violations.max: 3000000000 is outside 1..2147483647",
+		"5:23: policies[1].violations.max: 3000000000 " + tooMany,
 	}},
 	{"lockout", "policies:\n  - {name: a, lockout: never}\n  - {name: b, lockout: false}\n  - {name: c, lockout: {base: 0s, growth: 0, max: 1s}}\n  - {name: d, lockout: {growth: 2000, max: 1s}}\n  - {name: e, lockout: {growth: 0.5, max: x, base: 2s}}\n", []string{
 		`2:24: policies[0].lockout: "never" is not known; allowed: off, or a mapping with the keys base, growth, max, forget_after`,
