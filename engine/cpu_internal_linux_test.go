@@ -79,7 +79,7 @@ func TestCPULoadOfTheMachine(t *testing.T) {
 	last, err := meter()
 	require.NoError(t, err)
 	rested := 0
-	for range 40 { // half seconds
+	for range 24 { // half seconds
 		time.Sleep(500 * time.Millisecond)
 		if ratio() > 0.9 {
 			return
