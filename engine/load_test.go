@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,51 @@ func TestRefillIsAnIntegral(t *testing.T) {
 		require.InDelta(t, 275, total, 6, "each step begins up to one sample late")
 		require.Equal(t, 1.0, e.Report().RefillRatio)
 	})
+}
+
+// A ratio that changes at every sample: what is refilled is its integral, to
+// the token, however it flaps. C114
+func TestRefillIsTheExactIntegral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond, samples = 1000, 2000
+		r := rand.New(rand.NewPCG(4, 4))
+		source := &script{ratios: make([]float64, samples)}
+		for i := range source.ratios {
+			source.ratios[i] = []float64{0, 1, r.Float64(), 0.25}[r.IntN(4)]
+		}
+		e := newEngine(t, engine.Config{Default: rate(1<<30, perSecond), Load: source})
+		for range 1000 {
+			e.Evaluate(client)
+		}
+		before, _ := e.Lookup(client)
+		time.Sleep(time.Millisecond) // after the samples, not beside them
+		want := source.ratios[0] * perSecond / 1000
+		for i := 1; i < samples; i++ {
+			time.Sleep(250 * time.Millisecond)
+			// 249 ms at the ratio of before, and one at the new one.
+			want += (source.ratios[i-1]*249 + source.ratios[i]) * perSecond / 1000
+			row, _ := e.Lookup(client)
+			require.InDelta(t, min(want, 1000), row.Tokens-before.Tokens, 1, "sample %d", i)
+			if want > 500 {
+				for range 500 {
+					e.Evaluate(client)
+				}
+				want -= 500
+			}
+		}
+	})
+}
+
+// script is a LoadSource that gives one ratio after the other.
+type script struct {
+	ratios []float64
+	next   int
+}
+
+func (s *script) Ratio() float64 {
+	i := min(s.next, len(s.ratios)-1)
+	s.next++
+	return s.ratios[i]
 }
 
 // A source that takes its time holds up no refill: a ratio counts from when it

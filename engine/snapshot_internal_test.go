@@ -2,6 +2,8 @@ package engine
 
 import (
 	"bytes"
+	"encoding/binary"
+	"io"
 	"math"
 	"net/netip"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-ee4278a0/throttled/policy"
@@ -170,5 +173,29 @@ func FuzzSnapshotContent(f *testing.F) {
 				require.Zero(t, e.Report().TrackedEndpoints)
 			}
 		})
+	})
+}
+
+// Any bytes under a right checksum are an error or a snapshot.
+func FuzzSnapshotBytes(f *testing.F) {
+	whole, err := snapshotData{
+		At:        time.Unix(1e9, 0),
+		Bans:      []savedBan{{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Note: "x"}},
+		Endpoints: []savedEndpoint{{Endpoint: somebody, Policy: "default", State: policy.Saved{LockedFor: 1}}},
+	}.seal()
+	require.NoError(f, err)
+	f.Add(whole[len(snapshotMagic) : len(whole)-8])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b := append([]byte(snapshotMagic), body...)
+		b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
+		e := start(t, policy.Policy{})
+		if err := e.ReadSnapshot(bytes.NewReader(b)); err != nil {
+			require.ErrorIs(t, err, ErrSnapshot)
+			require.Zero(t, e.Report().TrackedEndpoints)
+			require.Empty(t, e.Bans())
+		}
+		e.Evaluate(somebody)
+		require.NoError(t, e.WriteSnapshot(io.Discard))
 	})
 }

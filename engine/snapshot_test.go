@@ -3,6 +3,8 @@ package engine_test
 import (
 	"bytes"
 	"log/slog"
+	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/tokenbucket"
 )
 
 // growing locks out at the first denial, twice as long each time.
@@ -168,6 +171,82 @@ func TestSnapshotUnderOtherPrefixes(t *testing.T) {
 		_, snapshot := twice(t)
 		e := again(t, snapshot, func(c *engine.Config) { c.IPv4Prefix = 24 })
 		require.Equal(t, policy.HardLockout, e.Evaluate(addr("192.0.2.200")).Reason)
+	})
+}
+
+// An engine and the one that took its place decide the same of every endpoint,
+// now and later. C42, C100
+func TestSnapshotTwins(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			p := policy.Policy{
+				Packets:    tokenbucket.Limit{Capacity: 1 + r.Int64N(5), RefillPerSecond: 0.01 + r.Float64()},
+				Escalation: policy.Escalation{MaxSoftViolations: 1 + r.IntN(4), Growth: 1 + 2*r.Float64()},
+			}
+			q := named("bytes", p)
+			q.Bytes = &tokenbucket.Limit{Capacity: 1000, RefillPerSecond: 100 * r.Float64()}
+			c := engine.Config{Default: p, Policies: []policy.Policy{q}, KeyByPort: seed%2 == 0, StaleAfter: 1 << 62}
+			hosts := []netip.Addr{}
+			for _, a := range []string{"192.0.2.1", "2001:db8::1", "fe80::1%eth0", "fe80::1%eth1", "::ffff:192.0.2.9", "192.0.2.3"} {
+				hosts = append(hosts, netip.MustParseAddr(a))
+			}
+			request := func() []engine.Request {
+				return []engine.Request{{
+					Endpoint: netip.AddrPortFrom(hosts[r.IntN(len(hosts))], uint16(r.IntN(2))),
+					Policy:   engine.PolicyID(r.IntN(2)), Bytes: r.IntN(600),
+				}}
+			}
+			rest := func() { time.Sleep(time.Duration(r.Int64N(int64(5 * time.Second)))) }
+			e := newEngine(t, c)
+			was, is := make([]policy.Decision, 1), make([]policy.Decision, 1)
+			for range 200 {
+				e.EvaluateBatch(request(), was)
+				rest()
+			}
+			var snapshot bytes.Buffer
+			require.NoError(t, e.WriteSnapshot(&snapshot))
+			rest()
+			twin := newEngine(t, c)
+			require.NoError(t, twin.ReadSnapshot(&snapshot))
+			for i := range 300 {
+				req := request()
+				e.EvaluateBatch(req, was)
+				twin.EvaluateBatch(req, is)
+				require.InDelta(t, was[0].RetryAfter, is[0].RetryAfter, 1, "a nanosecond, as rest is rounded")
+				was[0].RetryAfter = is[0].RetryAfter
+				require.Equal(t, was, is, "seed %d, packet %d", seed, i)
+				rest()
+			}
+		})
+	}
+}
+
+// What was saved with ports finds its place in an engine without, and the other
+// way round.
+func TestSnapshotWithOtherKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saved := func(c engine.Config) []byte {
+			c.Default = growing()
+			e := newEngine(t, c)
+			for port := range uint16(4) {
+				e.Evaluate(netip.AddrPortFrom(client.Addr(), port))
+			}
+			e.Evaluate(netip.AddrPortFrom(client.Addr(), 3))
+			var b bytes.Buffer
+			require.NoError(t, e.WriteSnapshot(&b))
+			return b.Bytes()
+		}
+		byPort := saved(engine.Config{KeyByPort: true})
+		without := saved(engine.Config{})
+
+		e := again(t, byPort, nil)
+		require.Equal(t, 1, e.Report().TrackedEndpoints)
+		require.Equal(t, policy.HardLockout, e.Evaluate(client).Reason, "one of its ports was locked out")
+
+		e = again(t, without, func(c *engine.Config) { c.KeyByPort = true })
+		require.Equal(t, 1, e.Report().HardBlockedCount)
+		require.True(t, e.Evaluate(client).Allowed, "no port was named")
 	})
 }
 
