@@ -37,6 +37,24 @@ func TestCPUQuota(t *testing.T) {
 	require.Equal(t, 1.5, cores)
 }
 
+// A quota of more than the machine has does not hide that the machine is busy.
+func TestCPUReader(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/a/cpu.stat", "usage_usec 1000\n")
+	for _, c := range []struct {
+		quota  string
+		cgroup bool
+	}{
+		{"max 100000", false}, {"150000 100000", true}, {"199999 100000", true},
+		{"200000 100000", false}, {"800000 100000", false},
+	} {
+		write(t, root+"/a/cpu.max", c.quota)
+		times, err := readerOf(root, "/a", 2)()
+		require.NoError(t, err)
+		require.Equal(t, c.cgroup, times.busy == 1e-3, c.quota)
+	}
+}
+
 func TestCgroupReader(t *testing.T) {
 	file := t.TempDir() + "/cpu.stat"
 	read := cgroupReader(file, 1.5)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,13 @@ import (
 // newCPUReader returns the reader of the cgroup where it has a CPU quota, else
 // that of the machine.
 func newCPUReader() cpuReader {
-	if dir, cores := cpuQuota("/sys/fs/cgroup", ownCgroup()); cores > 0 {
+	return readerOf("/sys/fs/cgroup", ownCgroup(), runtime.NumCPU())
+}
+
+// readerOf looks for a quota below the number of CPUs: a larger one limits
+// nothing, the machine does.
+func readerOf(root, cgroup string, cpus int) cpuReader {
+	if dir, cores := cpuQuota(root, cgroup); cores > 0 && cores < float64(cpus) {
 		return cgroupReader(path.Join(dir, "cpu.stat"), cores)
 	}
 	return machineTimes
