@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,21 +118,18 @@ func TestCPULoadOfTheMachine(t *testing.T) {
 
 // burn keeps all cores busy until stop is called.
 func burn() (stop func()) {
-	done := make(chan struct{})
-	var wg sync.WaitGroup
+	var (
+		done atomic.Bool
+		wg   sync.WaitGroup
+	)
 	for range 2 * runtime.NumCPU() {
 		wg.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
+			for !done.Load() {
 			}
 		})
 	}
 	return func() {
-		close(done)
+		done.Store(true)
 		wg.Wait()
 	}
 }

@@ -28,7 +28,7 @@ func prefixes(e *engine.Engine) (list []string) {
 	return list
 }
 
-// C39, C44, C46
+// C36, C39, C44, C46
 func TestBan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, engine.Config{})
