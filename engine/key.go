@@ -47,12 +47,14 @@ func (e *Engine) key(ep netip.AddrPort, id PolicyID) shard.Key {
 	k.Hi &= e.masks.v6hi
 	k.Lo &= e.masks.v6lo
 	if k.Hi&linkLocalMask == linkLocal {
-		k.Hi = e.zones.pack(k.Hi, addr.Zone())
+		k.Hi = linkLocal | uint64(e.zones.number(addr.Zone()))
 	}
 	return k
 }
 
-// linkLocal is fe80::/10.
+// linkLocal is fe80::/10. The 54 bits behind it are zero in every such address
+// (RFC 4291, 2.5.6), so the number of the zone takes their place, and what an
+// address that somebody made up has there makes no endpoint of its own.
 const (
 	linkLocal     = 0xfe80 << 48
 	linkLocalMask = 0xffc0 << 48
@@ -67,7 +69,8 @@ func (e *Engine) addrPort(k shard.Key) (ep netip.AddrPort, prefix int) {
 	}
 	zone := ""
 	if k.Hi&linkLocalMask == linkLocal {
-		k.Hi, zone = e.zones.unpack(k.Hi)
+		zone = e.zones.name(uint16(k.Hi))
+		k.Hi = linkLocal
 	}
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], k.Hi)
@@ -92,66 +95,50 @@ func (e *Engine) endpoint(k shard.Key) string {
 	return fmt.Sprintf("%s:%d", s, ep.Port())
 }
 
-// zones give numbers, from 1 on, to the zones of link-local addresses. The 54
-// bits behind fe80::/10 are zero in every such address (RFC 4291, 2.5.6), so the
-// number takes their place. Addresses that somebody made up may have other
-// bits; a zone with such bits has a number of its own, and so have bits without
-// a zone that look like a number.
-type zones struct {
-	mu      sync.RWMutex
-	numbers map[zone]uint16
-	zones   []zone
-}
-
-type zone struct {
-	bits uint64 // the 54
-	name string
-}
-
-// maxZones bounds what is told apart; those beyond share a number. A host has
-// as many zones as it has interfaces.
+// maxZones bounds the zones that are told apart; those beyond share a number.
+// A host has as many as it has interfaces.
 const maxZones = 1<<16 - 1
 
-// pack returns the high word of a link-local address with its zone in it.
-func (z *zones) pack(hi uint64, name string) uint64 {
-	bits := hi &^ linkLocalMask
-	if name == "" && (bits == 0 || bits > maxZones) {
-		return hi
-	}
-	return linkLocal | uint64(z.number(zone{bits, name}))
+// zones give numbers to the zones of link-local addresses: 0 for none, from 1
+// on for the others.
+type zones struct {
+	mu      sync.RWMutex
+	numbers map[string]uint16
+	names   []string
 }
 
-// unpack is the inverse of pack.
-func (z *zones) unpack(hi uint64) (uint64, string) {
-	z.mu.RLock()
-	defer z.mu.RUnlock()
-	n := hi &^ linkLocalMask
-	if n == 0 || n > uint64(len(z.zones)) {
-		return hi, ""
+func (z *zones) number(name string) uint16 {
+	if name == "" {
+		return 0
 	}
-	is := z.zones[n-1]
-	return linkLocal | is.bits, is.name
-}
-
-func (z *zones) number(of zone) uint16 {
 	z.mu.RLock()
-	n, ok := z.numbers[of]
+	n, ok := z.numbers[name]
 	z.mu.RUnlock()
 	if ok {
 		return n
 	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if n, ok = z.numbers[of]; ok {
+	if n, ok = z.numbers[name]; ok {
 		return n
 	}
-	if len(z.zones) == maxZones {
+	if len(z.names) == maxZones {
 		return maxZones
 	}
 	if z.numbers == nil {
-		z.numbers = make(map[zone]uint16)
+		z.numbers = make(map[string]uint16)
 	}
-	z.zones = append(z.zones, of)
-	z.numbers[of] = uint16(len(z.zones))
-	return uint16(len(z.zones))
+	z.names = append(z.names, name)
+	n = uint16(len(z.names))
+	z.numbers[z.names[n-1]] = n
+	return n
+}
+
+func (z *zones) name(n uint16) string {
+	z.mu.RLock()
+	defer z.mu.RUnlock()
+	if n == 0 {
+		return ""
+	}
+	return z.names[n-1]
 }
