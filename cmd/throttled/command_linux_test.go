@@ -100,7 +100,7 @@ func TestCheck(t *testing.T) {
 	got := run(t, nil, "check", "-c", file)
 	assert.Equal(t, result{0,
 		file + ": ok: 1 listener, 1 policy beside the default, admin server 127.0.0.1:9190\n",
-		file + ": warning: line 2, column 80: listeners[0].udp has no effect on a tcp listener\n"}, got)
+		file + ":2:80: warning: listeners[0].udp: has no effect on a tcp listener\n"}, got)
 
 	write("engine: {shards: 3}\nlisteners: [{name: l, protocol: tcp, listen: 127.0.0.1:1, upstream: x, policy: fast}]\n")
 	got = run(t, nil, "check", "--config", file)

@@ -33,7 +33,7 @@ func check(s streams, file string) error {
 		return &wrongError{err: err}
 	}
 	for _, w := range c.Warnings {
-		fmt.Fprintf(s.err, "%s: warning: %s\n", file, w)
+		fmt.Fprintln(s.err, w)
 	}
 	_, err = fmt.Fprintf(s.out, "%s: ok: %s, %s beside the default, admin server %s\n", file,
 		number(len(c.Listeners), "listener", "listeners"),

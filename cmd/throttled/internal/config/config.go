@@ -34,7 +34,7 @@ type Config struct {
 	Engine    engine.Config
 	Grace     time.Duration // how long a drain waits for sessions and connections
 	Listeners []Listener
-	Warnings  []string // what the file says to no effect
+	Warnings  []string // what the file says to no effect, as file:line:column: warning: path: text
 }
 
 // Admin is the admin server.

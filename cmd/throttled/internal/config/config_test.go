@@ -187,7 +187,7 @@ listeners:
   - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, tcp: {reject: rst}}
 `))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"line 3, column 72: listeners[0].tcp has no effect on a udp listener"}, c.Warnings)
+	assert.Equal(t, []string{"f:3:72: warning: listeners[0].tcp: has no effect on a udp listener"}, c.Warnings)
 }
 
 func TestByteOrderMarkAndCRLF(t *testing.T) {

@@ -15,6 +15,7 @@ type decoder struct {
 	targets   map[*ast.AliasNode]ast.Node
 	visits    int
 	mistakes  []Mistake
+	warnings  []Mistake // what has no effect
 	readToken func(path string) (string, error)
 	listeners []places // where each of the Config's listeners was read from
 }

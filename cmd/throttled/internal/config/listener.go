@@ -30,7 +30,7 @@ func (d *decoder) listener(c *Config, v value) {
 	d.required(v, at, "name", "protocol", "listen", "upstream")
 	if other := at[otherProtocol(l.Protocol)]; other.node != d.resolve(v).node {
 		line, column := position(other.node)
-		c.Warnings = append(c.Warnings, fmt.Sprintf("line %d, column %d: %s has no effect on a %s listener", line, column, other.path, l.Protocol))
+		d.warnings = append(d.warnings, Mistake{line, column, other.path, fmt.Sprintf("has no effect on a %s listener", l.Protocol)})
 	}
 	c.Listeners = append(c.Listeners, l)
 	d.listeners = append(d.listeners, at)

@@ -25,13 +25,18 @@ type Mistakes struct {
 func (m *Mistakes) Error() string {
 	lines := make([]string, len(m.List))
 	for i, k := range m.List {
-		path := ""
-		if k.Path != "" {
-			path = k.Path + ": "
-		}
-		lines[i] = fmt.Sprintf("%s:%d:%d: %s%s", m.File, k.Line, k.Column, path, k.Text)
+		lines[i] = k.in(m.File, "")
 	}
 	return strings.Join(lines, "\n")
+}
+
+// in is the line that tells of the mistake; kind is put behind the place.
+func (m Mistake) in(file, kind string) string {
+	path := ""
+	if m.Path != "" {
+		path = m.Path + ": "
+	}
+	return fmt.Sprintf("%s:%d:%d: %s%s%s", file, m.Line, m.Column, kind, path, m.Text)
 }
 
 // sorted orders the mistakes by place. A mapping that several aliases repeat is

@@ -32,6 +32,9 @@ func parseFile(file string, data []byte, readToken func(path string) (string, er
 	if len(d.mistakes) > 0 {
 		return nil, &Mistakes{file, sorted(d.mistakes)}
 	}
+	for _, w := range d.warnings {
+		c.Warnings = append(c.Warnings, w.in(file, "warning: "))
+	}
 	return c, nil
 }
 

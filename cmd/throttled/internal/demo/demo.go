@@ -112,9 +112,9 @@ func (d *demo) close() error {
 	return errors.Join(errs...)
 }
 
-// watch lets the clients send, and shows what becomes of it.
+// watch lets the clients send until the last row, and shows what becomes of it.
 func (d *demo) watch(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, defaultTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	looks, rows := time.NewTicker(lookEach), time.NewTicker(rowEach)
 	defer looks.Stop()
@@ -122,7 +122,7 @@ func (d *demo) watch(ctx context.Context) {
 	floodStart := time.After(floodAfter)
 	start := time.Now()
 	d.honest.flow(ctx, 1, time.Second/honestRate)
-	for {
+	for left := defaultTime / rowEach; left > 0; {
 		select {
 		case <-ctx.Done():
 			return
@@ -133,6 +133,7 @@ func (d *demo) watch(ctx context.Context) {
 			d.screen.look(time.Since(start), d.now())
 		case <-rows.C:
 			d.screen.row(time.Since(start), d.now())
+			left--
 		}
 	}
 }
