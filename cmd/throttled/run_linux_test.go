@@ -113,7 +113,7 @@ policies: [{name: three, capacity: 3, refill: 1/h, lockout: off}]
 listeners: [{name: game, protocol: udp, listen: 127.0.0.1:0, upstream: echo, policy: three, tcp: {reject: rst}}]
 `), 0o600))
 	g := start(t, "-c", file, "--tcp", "127.0.0.1:0=echo")
-	assert.Contains(t, g.waitLog("configuration")["warning"], "listeners[0].tcp has no effect on a udp listener")
+	assert.Contains(t, g.waitLog("configuration")["warning"], "listeners[0].tcp: has no effect on a udp listener")
 	game := dial(t, "udp", g.addr["game"])
 	for range 3 {
 		echoes(t, game, "x")
