@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An addrLock holds a listen address for one gateway. gnet forces SO_REUSEPORT
-// on UDP sockets, with which a second process would bind without an error and
-// take half of the traffic; so the address is held in two ways:
+// An addrLock holds a listen address for one gateway. The sockets that serve
+// have SO_REUSEPORT (gnet forces it for UDP), with which a second process would
+// bind without an error and take half of the traffic; so the address is held in
+// two ways:
 //
 //   - the guard, a name in the abstract socket namespace of the machine, which
 //     no two gateways can have, for as long as the gateway lives; the kernel
 //     frees it when the process dies, however it dies;
 //   - the probe, a socket bound to the address itself without SO_REUSEPORT,
-//     which fails where anybody holds the address, until the sockets that
-//     serve are bound beside it.
+//     which fails where anybody holds the address or a wildcard that covers
+//     it, until the sockets that serve are bound beside it.
 type addrLock struct {
 	addr  netip.AddrPort // with a real port
 	guard *net.UnixConn
@@ -83,7 +84,8 @@ func (l *addrLock) takeProbe(proto Protocol) error {
 }
 
 // bindProbe binds a socket that shares the address with nobody, and then lets
-// those in that serve: what is set after bind counts for later sockets only.
+// those in that serve: SO_REUSEPORT that is set last counts for later sockets
+// only.
 func bindProbe(proto Protocol, addr netip.AddrPort) (fd int, err error) {
 	family, kind := unix.AF_INET, unix.SOCK_DGRAM
 	if addr.Addr().Is6() {
@@ -120,10 +122,12 @@ func bindAlone(fd int, proto Protocol, addr netip.AddrPort) error {
 	if err := unix.Bind(fd, sockaddr(addr)); err != nil {
 		return os.NewSyscallError("bind", err)
 	}
-	if proto == UDP {
-		return set(unix.SOL_SOCKET, unix.SO_REUSEPORT)
+	if proto == TCP { // with SO_REUSEADDR only one that listens keeps others out
+		if err := unix.Listen(fd, 0); err != nil {
+			return os.NewSyscallError("listen", err)
+		}
 	}
-	return nil
+	return set(unix.SOL_SOCKET, unix.SO_REUSEPORT)
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {

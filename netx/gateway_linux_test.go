@@ -95,6 +95,37 @@ func TestOnlyOneOfManyStarts(t *testing.T) {
 	assert.Equal(t, 1, n)
 }
 
+// A wildcard and an address that it covers have different guards.
+func TestWildcardAndAddressStartAtOnce(t *testing.T) {
+	for _, proto := range []Protocol{UDP, TCP} {
+		lock, err := lockAddr(proto, netip.MustParseAddrPort("127.0.0.1:0"))
+		require.NoError(t, err)
+		lock.release()
+		listen := []netip.AddrPort{lock.addr, netip.AddrPortFrom(netip.IPv4Unspecified(), lock.addr.Port())}
+		e := newEngine(t, unlimited)
+		for range 20 {
+			var (
+				wg      sync.WaitGroup
+				started [2]*Gateway
+			)
+			for i, at := range listen {
+				wg.Go(func() {
+					started[i], _ = StartGateway(GatewayConfig{Engine: e, Listeners: []ListenerConfig{
+						{Name: "a", Protocol: proto, Listen: at, Upstream: "127.0.0.1:9"},
+					}})
+				})
+			}
+			wg.Wait()
+			assert.NotEqual(t, started[0] == nil, started[1] == nil, "%v: %v", proto, started)
+			for _, g := range started {
+				if g != nil {
+					require.NoError(t, g.Close())
+				}
+			}
+		}
+	}
+}
+
 func TestFailedStartLeavesNothing(t *testing.T) {
 	held, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -163,22 +194,20 @@ func TestLockTCP(t *testing.T) {
 	_, err = lockAddr(TCP, netip.MustParseAddrPort(held.Addr().String()))
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 
-	for _, shared := range []bool{false, true} {
-		lock, err := lockAddr(TCP, netip.MustParseAddrPort("127.0.0.1:0"))
-		require.NoError(t, err)
-		defer lock.release()
-		_, err = lockAddr(TCP, lock.addr)
-		require.ErrorContains(t, err, lock.addr.String()+" is held by another gateway")
-		// The serving sockets bind beside the probe.
-		s := newSupervisor("tcp://"+lock.addr.String(), &gnet.BuiltinEventEngine{}, textLog(io.Discard),
-			gnet.WithNumEventLoop(2), gnet.WithReusePort(shared))
-		require.NoError(t, s.start())
-		lock.bound()
-		c, err := net.DialTimeout("tcp", lock.addr.String(), ioTimeout)
-		require.NoError(t, err)
-		require.NoError(t, c.Close())
-		s.stop()
-	}
+	lock, err := lockAddr(TCP, netip.MustParseAddrPort("127.0.0.1:0"))
+	require.NoError(t, err)
+	defer lock.release()
+	_, err = lockAddr(TCP, lock.addr)
+	require.ErrorContains(t, err, lock.addr.String()+" is held by another gateway")
+	// The serving sockets bind beside the probe.
+	s := newSupervisor("tcp://"+lock.addr.String(), &gnet.BuiltinEventEngine{}, textLog(io.Discard),
+		gnet.WithNumEventLoop(2), gnet.WithReusePort(true))
+	require.NoError(t, s.start())
+	lock.bound()
+	c, err := net.DialTimeout("tcp", lock.addr.String(), ioTimeout)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	s.stop()
 }
 
 // endless ends its engine a number of times, at the first tick.
