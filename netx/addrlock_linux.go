@@ -154,13 +154,18 @@ func boundPort(fd int) (uint16, error) {
 	if err != nil {
 		return 0, os.NewSyscallError("getsockname", err)
 	}
+	return addrPortOf(sa).Port(), nil
+}
+
+// addrPortOf is the opposite of sockaddr, but for the zone.
+func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
-		return uint16(sa.Port), nil
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
 	case *unix.SockaddrInet6:
-		return uint16(sa.Port), nil
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
 	}
-	return 0, fmt.Errorf("getsockname: unexpected %T", sa)
+	return netip.AddrPort{}
 }
 
 // bound is called when the sockets that serve are bound, before they are read:

@@ -77,7 +77,27 @@ func (t *sessionTable) open(client netip.AddrPort, now int64) (*session, error) 
 }
 
 // dial makes the socket of a session. It wants mu.
-func (t *sessionTable) dial() (fd int, err error) {
+func (t *sessionTable) dial() (fd int, err error) { return notToItself(t.connect) }
+
+// notToItself connects once more where a socket has got the port of the upstream
+// for its own, as can happen while no server on this machine holds that: it
+// would answer itself, and the server could not come back.
+func notToItself(connect func() (fd int, err error)) (fd int, err error) {
+	fd, err = connect()
+	if err != nil || !toItself(fd) {
+		return fd, err
+	}
+	defer unix.Close(fd) // only now, so that the next one has another port
+	return connect()
+}
+
+func toItself(fd int) bool {
+	own, err := unix.Getsockname(fd)
+	peer, err2 := unix.Getpeername(fd)
+	return err == nil && err2 == nil && addrPortOf(own) == addrPortOf(peer)
+}
+
+func (t *sessionTable) connect() (fd int, err error) {
 	family := unix.AF_INET6
 	if t.loop.upstream.Addr().Is4() {
 		family = unix.AF_INET
