@@ -121,6 +121,13 @@ func TestSelfAddrs(t *testing.T) { // C77
 		"127.0.0.1:8000": true, "127.9.9.9:8000": true, "[::1]:8000": false, "192.0.2.200:8000": false,
 	} {
 		assert.Equal(t, want, s.has(netip.MustParseAddrPort(addr)), addr)
+		assert.Equal(t, want, s.reaches(netip.MustParseAddrPort(addr)), addr)
+	}
+	for addr, want := range map[string]bool{
+		"0.0.0.0:7000": true, "0.0.0.0:8000": true, "0.0.0.0:7001": false, "[::]:7000": false,
+		"[::ffff:127.0.0.1]:7000": true,
+	} {
+		assert.Equal(t, want, s.reaches(netip.MustParseAddrPort(addr)), addr)
 	}
 }
 

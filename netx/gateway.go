@@ -45,7 +45,7 @@ type server interface {
 type frame struct {
 	engine *engine.Engine
 	log    *slog.Logger
-	self   *selfAddrs // the UDP listen addresses, complete before a server starts
+	self   [TCP + 1]selfAddrs // the listen addresses of each protocol, complete before a server starts
 }
 
 // A Gateway serves the listeners that StartGateway bound, until Close. Its
@@ -77,7 +77,7 @@ func StartGateway(cfg GatewayConfig) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{}
-	f := &frame{engine: cfg.Engine, log: log, self: new(selfAddrs)}
+	f := &frame{engine: cfg.Engine, log: log}
 	if err := g.start(listeners, f); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -95,9 +95,7 @@ func (g *Gateway) start(listeners []ListenerConfig, f *frame) error {
 		}
 		g.locks = append(g.locks, lock)
 		l.Listen = lock.addr
-		if l.Protocol == UDP {
-			f.self.add(l.Listen)
-		}
+		f.self[l.Protocol].add(l.Listen)
 		if err := g.resolveEcho(l); err != nil {
 			return fmt.Errorf("netx: listener %s: %w", l.Name, err)
 		}

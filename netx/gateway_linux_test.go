@@ -150,16 +150,18 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 }
 
 func TestUpstreamIsAListener(t *testing.T) {
-	free, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := netip.MustParseAddrPort(free.LocalAddr().String())
-	require.NoError(t, free.Close())
-	for _, listen := range []netip.AddrPort{at, netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())} {
-		_, err = StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: []ListenerConfig{
-			{Name: "a", Listen: netip.MustParseAddrPort("127.0.0.1:0"), Upstream: at.String()},
-			{Name: "b", Listen: listen, Upstream: Echo},
-		}})
-		require.ErrorContains(t, err, at.String()+" is a listener of this gateway")
+	for _, proto := range []Protocol{UDP, TCP} {
+		lock, err := lockAddr(proto, netip.MustParseAddrPort("127.0.0.1:0"))
+		require.NoError(t, err)
+		lock.release()
+		at := lock.addr
+		for _, listen := range []netip.AddrPort{at, netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())} {
+			_, err = StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: []ListenerConfig{
+				{Name: "a", Protocol: proto, Listen: netip.MustParseAddrPort("127.0.0.1:0"), Upstream: at.String()},
+				{Name: "b", Protocol: proto, Listen: listen, Upstream: Echo},
+			}})
+			require.ErrorContains(t, err, at.String()+" is a listener of this gateway")
+		}
 	}
 }
 

@@ -1,12 +1,14 @@
 package netx
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 )
 
-// selfAddrs are the addresses that the gateway's own UDP listeners hold. A
-// datagram that comes from one of them is forged or goes in a circle.
+// selfAddrs are the addresses that the gateway's own listeners of a protocol
+// hold. What comes from one of them is forged or goes in a circle, and what goes
+// to one comes back.
 type selfAddrs struct {
 	listen map[netip.AddrPort]bool
 	local  map[netip.Addr]bool // what a listener on a wildcard answers from
@@ -34,6 +36,28 @@ func (s *selfAddrs) has(src netip.AddrPort) bool {
 		return false
 	}
 	return src.Addr().IsLoopback() || s.local[src.Addr().WithZone("")]
+}
+
+// reaches says whether what is sent to an address arrives at a listener of this
+// gateway. An unspecified one stands for this machine.
+func (s *selfAddrs) reaches(to netip.AddrPort) bool {
+	to = unmapped(to)
+	switch to.Addr() {
+	case netip.IPv4Unspecified():
+		to = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port())
+	case netip.IPv6Unspecified():
+		to = netip.AddrPortFrom(netip.IPv6Loopback(), to.Port())
+	}
+	return s.has(to)
+}
+
+// errCircle refuses an upstream that is a listener of the gateway.
+func errCircle(upstream string) error {
+	return fmt.Errorf("upstream %s is a listener of this gateway", upstream)
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
 
 // localAddrs are the addresses of the interfaces, without zones; none where

@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -29,13 +31,15 @@ type tcpServer struct {
 	cfg    ListenerConfig
 	engine *engine.Engine
 	log    *slog.Logger
+	self   *selfAddrs
 	lock   *addrLock
 	super  *supervisor
 
-	slots    *connSlots
-	splices  chan struct{} // one for each relay that may hold a pipe right now
-	buffers  sync.Pool     // of *[bufferSize]byte
-	draining atomic.Bool
+	slots     *connSlots
+	splices   chan struct{} // one for each relay that may hold a pipe right now
+	buffers   sync.Pool     // of *[bufferSize]byte
+	lookEvery time.Duration
+	draining  atomic.Bool
 
 	ctx    context.Context // ends the dials and the relays
 	cancel context.CancelFunc
@@ -45,13 +49,20 @@ type tcpServer struct {
 }
 
 func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
+	// A name is looked up for each connection, and judged then.
+	if a, err := netip.ParseAddrPort(cfg.Upstream); err == nil && f.self[TCP].reaches(a) {
+		return nil, errCircle(cfg.Upstream)
+	}
 	s := &tcpServer{
 		cfg:     cfg,
 		engine:  f.engine,
 		log:     f.log.With("listener", cfg.Name),
+		self:    &f.self[TCP],
 		lock:    lock,
 		slots:   newConnSlots(cfg.TCP.MaxConnections, cfg.TCP.MaxConnectionsPerIP),
 		splices: make(chan struct{}, maxSplices(cfg.TCP.MaxConnections)),
+
+		lookEvery: lookEvery,
 	}
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -175,12 +186,21 @@ func (s *tcpServer) serve(client *net.TCPConn, from netip.AddrPort) {
 }
 
 func (s *tcpServer) dial() (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: s.cfg.TCP.DialTimeout}
+	d := net.Dialer{Timeout: s.cfg.TCP.DialTimeout, Control: s.noCircle}
 	c, err := d.DialContext(s.ctx, "tcp", s.cfg.Upstream)
 	if err != nil {
 		return nil, err
 	}
 	return c.(*net.TCPConn), nil
+}
+
+// noCircle keeps a dial from an address that would bring the connection back
+// here, and from there here again.
+func (s *tcpServer) noCircle(_, address string, _ syscall.RawConn) error {
+	if a, err := netip.ParseAddrPort(address); err == nil && s.self.reaches(a) {
+		return errCircle(address)
+	}
+	return nil
 }
 
 func (s *tcpServer) dialFailed(client *net.TCPConn, err error) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -270,4 +271,22 @@ func TestTCPUpstreamAway(t *testing.T) {
 	assert.EqualValues(t, 1, r.Packets)
 	assert.EqualValues(t, 1, r.UpstreamErrors)
 	assert.Equal(t, map[string]int64{"upstream_error": 1}, r.Dropped)
+}
+
+// A name that leads back to the gateway is seen when it is looked up: no
+// connection goes round and round.
+func TestTCPUpstreamNameIsAListener(t *testing.T) {
+	lock, err := lockAddr(TCP, loopback(0))
+	require.NoError(t, err)
+	lock.release()
+	g, err := StartGateway(GatewayConfig{Engine: engineOf(t, policy.Policy{}), Listeners: []ListenerConfig{{
+		Name: "tcp", Protocol: TCP, Listen: lock.addr, Upstream: "localhost:" + strconv.Itoa(int(lock.addr.Port())),
+	}}})
+	require.NoError(t, err)
+	defer g.Close()
+	require.Error(t, fateOf(lock.addr.String(), "127.0.0.1"))
+	report := func() ListenerReport { return g.Listeners()[0] }
+	addsUp(t, report)
+	assert.EqualValues(t, 1, report().Packets)
+	assert.Equal(t, map[string]int64{"upstream_error": 1}, report().Dropped)
 }

@@ -34,8 +34,9 @@ type relay struct {
 	paused atomic.Bool  // waiting for tokens
 	broken atomic.Bool  // a write failed: whatever follows, the end is a reset
 
-	timer *time.Timer
-	acked uint64 // what the peers had acknowledged at the last look; of watch
+	timer     *time.Timer
+	acked     uint64        // what the peers had acknowledged at the last look; of watch
+	goneSince time.Duration // age at which watch found the client gone; 0 = it is there
 
 	closing sync.Once
 	done    chan struct{} // closed by closeBoth
@@ -113,66 +114,4 @@ func (r *relay) sleep(d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-func (r *relay) age() time.Duration { return time.Since(r.began) }
-func (r *relay) touch()             { r.moved.Store(int64(r.age())) }
-
-// startWatch arms the timer, which is stopped already where nothing has a
-// limit of time.
-func (r *relay) startWatch() {
-	first := r.s.cfg.TCP.FirstByteTimeout
-	idle := r.s.cfg.TCP.IdleTimeout
-	r.timer = time.AfterFunc(time.Hour, r.watch)
-	switch {
-	case first > 0:
-		r.timer.Reset(first - r.age())
-	case idle > 0:
-		r.timer.Reset(idle)
-	default:
-		r.timer.Stop()
-	}
-}
-
-// watch ends the relay when one of its timeouts has passed, or sets the timer
-// to when one might. Only one runs at a time: it sets the timer last.
-func (r *relay) watch() {
-	first := r.s.cfg.TCP.FirstByteTimeout
-	idle := r.s.cfg.TCP.IdleTimeout
-	if first > 0 && !r.heard.Load() {
-		if left := first - r.age(); left > 0 {
-			r.timer.Reset(left)
-			return
-		}
-		if !hasUnread(r.client) { // else its stream is about to hear of it
-			r.kill()
-			return
-		}
-	}
-	if idle == 0 {
-		return
-	}
-	left := idle - (r.age() - time.Duration(r.moved.Load()))
-	if left <= 0 {
-		if !r.stillMoving() {
-			r.kill()
-			return
-		}
-		r.touch()
-		left = idle
-	}
-	r.timer.Reset(left)
-}
-
-// stillMoving says whether a relay that looks idle is not: it waits for
-// tokens, or what it has written is on its way to a slow reader.
-func (r *relay) stillMoving() bool {
-	if r.paused.Load() {
-		return true
-	}
-	pendingC, ackedC := sendState(r.client)
-	pendingU, ackedU := sendState(r.upstream)
-	before := r.acked
-	r.acked = ackedC + ackedU
-	return (pendingC || pendingU) && r.acked != before
 }

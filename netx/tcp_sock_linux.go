@@ -58,6 +58,19 @@ func hasUnread(c *net.TCPConn) bool {
 	return ready
 }
 
+// hasGone says whether the peer has reset the connection or died; broken, that
+// a read or write may have been told so already. It takes no error from the
+// socket: a read would then see an end where the connection broke off.
+func hasGone(c *net.TCPConn, broken bool) (gone bool) {
+	control(c, func(fd int) {
+		p := [1]unix.PollFd{{Fd: int32(fd)}}
+		if n, err := unix.Poll(p[:], 0); err == nil && n == 1 {
+			gone = p[0].Revents&unix.POLLERR != 0 || broken && p[0].Revents&unix.POLLHUP != 0
+		}
+	})
+	return gone
+}
+
 // sendState says whether the peer has yet to acknowledge something, and how
 // many bytes it has acknowledged.
 func sendState(c *net.TCPConn) (pending bool, acked uint64) {

@@ -12,6 +12,7 @@ import (
 
 func await(syscall.RawConn) (int, error)                  { return 0, errors.ErrUnsupported }
 func hasUnread(*net.TCPConn) bool                         { return false }
+func hasGone(*net.TCPConn, bool) bool                     { return false }
 func sendState(*net.TCPConn) (pending bool, acked uint64) { return false, 0 }
 func muteClose(int) error                                 { return errors.ErrUnsupported }
 func outOfDescriptors(error) bool                         { return false }

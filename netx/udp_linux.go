@@ -43,8 +43,8 @@ func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 	if err != nil {
 		return nil, err
 	}
-	if f.self.has(upstream) { // datagrams would go in a circle
-		return nil, fmt.Errorf("upstream %s is a listener of this gateway", cfg.Upstream)
+	if f.self[UDP].reaches(upstream) {
+		return nil, errCircle(cfg.Upstream)
 	}
 	return &udpServer{
 		frame:    f,
@@ -65,10 +65,6 @@ func resolveUDP(hostport string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("upstream %s: %w", hostport, err)
 	}
 	return unmapped(a.AddrPort()), nil
-}
-
-func unmapped(a netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
 
 // sendNow sends on a connected socket or says at once why it cannot.

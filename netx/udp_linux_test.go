@@ -415,7 +415,7 @@ func startWithSend(t *testing.T, log *slog.Logger, upstream string, send func(in
 	t.Helper()
 	lock, err := lockAddr(UDP, netip.AddrPortFrom(localhost, 0))
 	require.NoError(t, err)
-	f := &frame{engine: newEngine(t, unlimited), log: log, self: new(selfAddrs)}
+	f := &frame{engine: newEngine(t, unlimited), log: log}
 	cfg := ListenerConfig{Name: "u", Listen: lock.addr, Upstream: upstream}.withDefaults()
 	cfg.UDP.MaxSessions = 10
 	s, err := newUDPServer(cfg, f, lock)

@@ -104,7 +104,7 @@ func (l *udpLoop) datagram(src netip.AddrPort, p []byte) {
 	case bogon(src):
 		l.count.drop(dropBogon)
 		return
-	case l.self.has(src):
+	case l.self[UDP].has(src):
 		l.count.drop(dropSelf)
 		return
 	}
