@@ -1,0 +1,242 @@
+package limiter
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+)
+
+// An algorithm knows how many permits there are. The core calls it under its
+// mutex. Times are nanoseconds since the core was made; now may be a little
+// before that of an earlier call, which then neither adds nor takes anything.
+type algorithm interface {
+	// available is the number of whole permits at hand.
+	available(now int64) int64
+	// take takes n > 0 permits if they are at hand. The stamp is for giveBack.
+	take(now, n int64) (stamp int64, ok bool)
+	// giveBack undoes a take, but for what time has brought back already.
+	giveBack(now, n, stamp int64)
+	// wait is how long it takes until n > 0 permits are at hand for one who
+	// comes after those in the queue, which may be nil. It saturates. It is
+	// false where time brings nothing.
+	wait(now int64, ahead *queue, n int64) (int64, bool)
+	// idle is since when no permit has been out, false while one is.
+	idle(now int64) (since int64, ok bool)
+	// replenish brings what is due to a manual limiter.
+	replenish(now int64)
+}
+
+// A core is all of a limiter but its algorithm: the lock, the queue, the
+// statistics, the clock and the end. Every limiter of this package that counts
+// permits is one.
+type core struct {
+	base   time.Time
+	alg    algorithm
+	limit  int64
+	rules  Queue
+	manual bool
+	reason reason // for the want of permits; concurrencyReached also says that they are given back
+
+	mu                 sync.Mutex // guards what follows, and the algorithm
+	queue              queue
+	closed             bool
+	successful, failed int64
+	timer              *time.Timer // runs only while somebody waits for time to pass
+	due                int64       // what the timer is set to, MaxInt64 = it does not run
+}
+
+func (c *core) init(alg algorithm, limit int, q Queue, manual bool, r reason) {
+	c.base, c.alg, c.limit, c.rules = time.Now(), alg, int64(limit), q
+	c.manual, c.reason, c.due = manual, r, math.MaxInt64
+}
+
+func (c *core) now() int64 { return int64(time.Since(c.base)) }
+
+// permitLimit is the most that one call may ask for.
+func (c *core) permitLimit() int { return int(c.limit) }
+
+func (c *core) check(n int) error {
+	if n < 0 || int64(n) > c.limit {
+		return PermitError{Asked: n, Limit: int(c.limit)}
+	}
+	return nil
+}
+
+// TryAcquire takes n permits if they are there; see [Limiter].
+func (c *core) TryAcquire(n int) (Lease, error) {
+	if err := c.check(n); err != nil {
+		return Lease{}, err
+	}
+	now := c.now()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return Lease{}, ErrClosed
+	}
+	woken := c.settle(now)
+	stamp, ok := c.take(now, int64(n))
+	if ok {
+		c.mu.Unlock()
+		woken.wake()
+		return c.grant(int64(n), stamp), nil
+	}
+	denial := c.deny(now, int64(n), c.reason)
+	c.mu.Unlock()
+	woken.wake()
+	return denial, nil
+}
+
+// Acquire takes n permits and waits for them in the queue; see [Limiter].
+func (c *core) Acquire(ctx context.Context, n int) (Lease, error) {
+	if err := c.check(n); err != nil {
+		return Lease{}, err
+	}
+	end := ended(ctx)
+	now := c.now()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return Lease{}, ErrClosed
+	}
+	if end != nil {
+		c.mu.Unlock()
+		return Lease{}, end
+	}
+	woken := c.settle(now)
+	stamp, ok := c.take(now, int64(n))
+	if ok {
+		c.mu.Unlock()
+		woken.wake()
+		return c.grant(int64(n), stamp), nil
+	}
+	w, denial := c.enqueue(now, int64(n), &woken)
+	c.mu.Unlock()
+	woken.wake()
+	if w == nil {
+		return denial, nil
+	}
+	return c.await(ctx, w)
+}
+
+// Stats returns what the limiter has and has done; see [Limiter].
+func (c *core) Stats() Stats {
+	now := c.now()
+	c.mu.Lock()
+	woken := c.settle(now)
+	s := Stats{Queued: c.queue.permits, Successful: c.successful, Failed: c.failed}
+	if !c.closed {
+		s.Available = c.alg.available(now)
+	}
+	c.mu.Unlock()
+	woken.wake()
+	return s
+}
+
+// Idle returns how long nothing has been out; see [Limiter].
+func (c *core) Idle() (time.Duration, bool) {
+	now := c.now()
+	c.mu.Lock()
+	woken := c.settle(now)
+	since, ok := c.alg.idle(now)
+	ok = ok && c.queue.count == 0
+	closed := c.closed
+	c.mu.Unlock()
+	woken.wake()
+	switch {
+	case closed:
+		return Never, true
+	case !ok:
+		return 0, false
+	}
+	return time.Duration(max(0, now-since)), true
+}
+
+// Close denies everybody who waits; see [Limiter].
+func (c *core) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	var woken settled
+	for w := c.queue.next(c.rules.Order); w != nil; w = c.queue.next(c.rules.Order) {
+		c.refuse(0, w, limiterClosed, &woken)
+	}
+	c.arm(0)
+	c.mu.Unlock()
+	woken.wake()
+	return nil
+}
+
+// take takes n permits for somebody who comes now. The waiters that could be
+// served have been.
+func (c *core) take(now, n int64) (stamp int64, ok bool) {
+	if c.queue.first != nil && c.rules.Order == OldestFirst {
+		return 0, false
+	}
+	if n == 0 {
+		ok = c.alg.available(now) > 0
+	} else {
+		stamp, ok = c.alg.take(now, n)
+	}
+	if ok {
+		c.successful++
+	}
+	return stamp, ok
+}
+
+// grant makes the lease of permits that were taken. The caller does not hold
+// the lock.
+func (c *core) grant(n, stamp int64) Lease {
+	switch {
+	case n == 0:
+		return Lease{acquired: true}
+	case c.reason == concurrencyReached:
+		return Lease{acquired: true, source: &hold{core: c, n: n}}
+	}
+	return Lease{acquired: true, source: (*spent)(c), n: n, stamp: stamp}
+}
+
+// deny counts a denial and makes its lease.
+func (c *core) deny(now, n int64, r reason) Lease {
+	c.failed++
+	l := Lease{reason: r}
+	if r == limiterClosed {
+		return l
+	}
+	var ahead *queue
+	if c.rules.Order == OldestFirst {
+		ahead = &c.queue
+	}
+	l.n, l.hasRetry = c.alg.wait(now, ahead, max(n, 1))
+	return l
+}
+
+// giveBack takes permits back, unless the limiter is closed.
+func (c *core) giveBack(n, stamp int64) {
+	now := c.now()
+	c.mu.Lock()
+	var woken settled
+	if !c.closed {
+		c.alg.giveBack(now, n, stamp)
+		woken = c.settle(now)
+	}
+	c.mu.Unlock()
+	woken.wake()
+}
+
+// replenish is Replenisher.Replenish.
+func (c *core) replenish() bool {
+	if !c.manual {
+		return false
+	}
+	now := c.now()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return false
+	}
+	c.alg.replenish(now)
+	woken := c.settle(now)
+	c.mu.Unlock()
+	woken.wake()
+	return true
+}

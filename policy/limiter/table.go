@@ -1,0 +1,288 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	tableShards = 64
+	// maxAttempts bounds the calls that one makes of a key whose limiters
+	// others close as fast as they are made.
+	maxAttempts = 16
+)
+
+// A table is the limiters by their keys.
+type table[K comparable] struct {
+	options PartitionedOptions
+	seed    maphash.Seed
+	shards  [tableShards]tableShard[K]
+	count   atomic.Int64  // partitions that are kept or about to be
+	hand    atomic.Uint64 // the shard where the search for room goes on
+	sweeper sweeper[K]
+
+	closed atomic.Bool
+	done   chan struct{} // closed at the end of the first close
+	err    error         // of that
+}
+
+// A tableShard is a part of the table; mu guards all of it, and in its
+// partitions what says so. No limiter is called and no New runs under it.
+type tableShard[K comparable] struct {
+	mu     sync.Mutex
+	closed bool
+	byKey  map[K]*partition[K]
+	kept   list[K] // those that have a limiter
+	manual list[K] // those of them that the sweep replenishes
+	hand   int     // how much of kept the search for room has not seen in this round
+
+	_ [64]byte // keeps the mutex of the next shard off this one's cache line
+}
+
+// A partition is a key and its limiter. It begins without a limiter, while New
+// runs.
+type partition[K comparable] struct {
+	key     K
+	limiter Limiter       // guarded by the shard until made is closed, then constant
+	made    chan struct{} // closed when limiter or err is there
+	err     error
+
+	kept, manual int          // where it is in these lists; guarded by the shard
+	entered      uint64       // how many calls have come; guarded by the shard
+	inside       atomic.Int64 // how many are on their way
+}
+
+func (t *table[K]) init(o PartitionedOptions) {
+	t.options, t.seed, t.done = o, maphash.MakeSeed(), make(chan struct{})
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.byKey = make(map[K]*partition[K])
+		s.kept.place = func(p *partition[K]) *int { return &p.kept }
+		s.manual.place = func(p *partition[K]) *int { return &p.manual }
+	}
+}
+
+func (t *table[K]) shard(key K) *tableShard[K] {
+	return &t.shards[maphash.Comparable(t.seed, key)%tableShards]
+}
+
+// acquire lets call have the limiter of the partition. Where it has been closed
+// by somebody who is not the table there is another one.
+func (t *table[K]) acquire(ctx context.Context, want Partition[K], call func(Limiter) (Lease, error)) (Lease, error) {
+	s := t.shard(want.Key)
+	for range maxAttempts {
+		p, err := t.enter(ctx, s, want)
+		if err != nil {
+			return Lease{}, err
+		}
+		if p == nil {
+			return Lease{reason: tooManyKeys}, nil
+		}
+		lease, err := p.call(call)
+		if err == nil || !errors.Is(err, ErrClosed) {
+			return lease, err
+		}
+		t.drop(s, p)
+	}
+	return Lease{}, fmt.Errorf("limiter: partition %v is closed as soon as it is made: %w", want.Key, ErrClosed)
+}
+
+func (p *partition[K]) call(call func(Limiter) (Lease, error)) (Lease, error) {
+	defer p.inside.Add(-1)
+	return call(p.limiter)
+}
+
+// enter returns the partition, made if need be, and keeps it from being
+// forgotten until inside is counted down. It is nil where there is no room.
+func (t *table[K]) enter(ctx context.Context, s *tableShard[K], want Partition[K]) (*partition[K], error) {
+	s.mu.Lock()
+	if p := s.byKey[want.Key]; p != nil {
+		p.entered++
+		p.inside.Add(1)
+		made := p.limiter != nil
+		s.mu.Unlock()
+		if made {
+			return p, nil
+		}
+		return p.wait(ctx)
+	}
+	if s.closed {
+		s.mu.Unlock()
+		return nil, ErrClosed
+	}
+	p := &partition[K]{key: want.Key, made: make(chan struct{})}
+	p.inside.Store(1)
+	s.byKey[want.Key] = p
+	s.mu.Unlock()
+	return t.make(s, p, want.New)
+}
+
+// wait waits until New is done in another call.
+func (p *partition[K]) wait(ctx context.Context) (*partition[K], error) {
+	select {
+	case <-p.made:
+	case <-ctx.Done():
+		p.inside.Add(-1)
+		return nil, ended(ctx)
+	}
+	return p.result()
+}
+
+func (p *partition[K]) result() (*partition[K], error) {
+	if p.limiter == nil {
+		if errors.Is(p.err, errTooManyKeys) {
+			return nil, nil
+		}
+		return nil, p.err
+	}
+	return p, nil
+}
+
+var errPanicked = errors.New("limiter: New of the partition panicked")
+
+// make gives the partition its limiter. Those who wait for it get the same, or
+// the same error.
+func (t *table[K]) make(s *tableShard[K], p *partition[K], newLimiter func(K) (Limiter, error)) (*partition[K], error) {
+	func() {
+		var l Limiter
+		err := errPanicked
+		defer func() { t.finish(s, p, l, err) }()
+		l, err = construct(p.key, newLimiter)
+	}()
+	return p.result()
+}
+
+func construct[K comparable](key K, newLimiter func(K) (Limiter, error)) (Limiter, error) {
+	if newLimiter == nil {
+		return nil, fmt.Errorf("limiter: partition %v has no New", key)
+	}
+	l, err := newLimiter(key)
+	if err == nil && l == nil {
+		err = fmt.Errorf("limiter: New of partition %v returned no limiter", key)
+	}
+	return l, err
+}
+
+// finish keeps the partition, or takes it out of the table again where it has
+// no limiter, needs none or there is no room.
+func (t *table[K]) finish(s *tableShard[K], p *partition[K], l Limiter, err error) {
+	_, free := l.(*unlimited)
+	keep := err == nil && !free
+	if keep && !t.reserve() {
+		keep, err = false, errTooManyKeys
+	}
+	s.mu.Lock()
+	if s.closed && err == nil {
+		if keep {
+			t.count.Add(-1)
+		}
+		keep, err = false, ErrClosed
+	}
+	if err == nil {
+		p.limiter = l
+	}
+	p.err = err
+	if keep {
+		s.keep(p)
+	} else if s.byKey[p.key] == p {
+		delete(s.byKey, p.key)
+	}
+	s.mu.Unlock()
+	close(p.made)
+	switch {
+	case keep:
+		t.sweeper.wake(t)
+	case l != nil && err != nil:
+		t.report(l.Close())
+	}
+}
+
+func (s *tableShard[K]) keep(p *partition[K]) {
+	s.kept.add(p)
+	if r, ok := p.limiter.(Replenisher); ok && !r.Auto() {
+		s.manual.add(p)
+	}
+}
+
+// drop forgets a partition whose limiter somebody else has closed.
+func (t *table[K]) drop(s *tableShard[K], p *partition[K]) {
+	s.mu.Lock()
+	was := t.remove(s, p)
+	s.mu.Unlock()
+	if was {
+		t.report(p.limiter.Close())
+	}
+}
+
+// remove takes the partition out, if it is still in. The caller holds the lock,
+// and closes the limiter when it has let go of it.
+func (t *table[K]) remove(s *tableShard[K], p *partition[K]) bool {
+	if s.byKey[p.key] != p {
+		return false
+	}
+	delete(s.byKey, p.key)
+	s.kept.remove(p)
+	s.manual.remove(p)
+	t.count.Add(-1)
+	return true
+}
+
+func (t *table[K]) report(err error) {
+	if err != nil && t.options.OnError != nil {
+		t.options.OnError(err)
+	}
+}
+
+func (t *table[K]) close() error {
+	if t.closed.Swap(true) {
+		<-t.done
+		return t.err
+	}
+	t.sweeper.stop()
+	var errs []error
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		kept := s.kept.partitions
+		s.closed, s.byKey = true, nil
+		s.kept.partitions, s.manual.partitions = nil, nil
+		t.count.Add(-int64(len(kept)))
+		s.mu.Unlock()
+		for _, p := range kept {
+			errs = append(errs, p.limiter.Close())
+		}
+	}
+	t.err = errors.Join(errs...)
+	close(t.done)
+	return t.err
+}
+
+// A list is some of the partitions of a shard, in no order. Each knows its
+// place, plus one, so that 0 is that of one which is not in.
+type list[K comparable] struct {
+	partitions []*partition[K]
+	place      func(*partition[K]) *int
+}
+
+func (l *list[K]) add(p *partition[K]) {
+	l.partitions = append(l.partitions, p)
+	*l.place(p) = len(l.partitions)
+}
+
+func (l *list[K]) remove(p *partition[K]) {
+	i := *l.place(p)
+	if i == 0 {
+		return
+	}
+	last := len(l.partitions) - 1
+	moved := l.partitions[last]
+	l.partitions[i-1] = moved
+	*l.place(moved) = i
+	*l.place(p) = 0
+	l.partitions[last] = nil
+	l.partitions = l.partitions[:last]
+}

@@ -1,0 +1,158 @@
+package limiter
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// A TokenBucket is a limiter that holds up to TokenLimit tokens and gains
+// TokensPerPeriod in each Period, one after the other and not all at its end.
+//
+// Over any time T it grants at most TokenLimit + T*TokensPerPeriod/Period
+// tokens. The rate is kept as the fraction it is, so none is ever lost or
+// gained to rounding.
+type TokenBucket struct {
+	timed
+	bucket bucket
+}
+
+// TokenBucketOptions configure a [TokenBucket]. All but Queue and Manual must
+// be set.
+type TokenBucketOptions struct {
+	// TokenLimit is what the bucket holds, and holds at first; 1 or more.
+	TokenLimit int
+	// TokensPerPeriod is what it gains in each Period; 1 or more.
+	TokensPerPeriod int
+	// Period is 1 ns or longer.
+	Period time.Duration
+	// Queue says who may wait; the zero value lets nobody.
+	Queue Queue
+	// Manual lets tokens come only with Replenish, which credits the time
+	// since it was called last. A bucket that is full gains nothing: its time
+	// counts from when the first token is taken.
+	Manual bool
+}
+
+// NewTokenBucket returns a full bucket, or an error that names every option
+// that is out of its range.
+func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
+	var p problems
+	p.positive("TokenLimit", o.TokenLimit)
+	p.positive("TokensPerPeriod", o.TokensPerPeriod)
+	p.duration("Period", o.Period)
+	p.queue(o.Queue)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	b := &TokenBucket{bucket: bucket{
+		rate:     uint64(o.TokensPerPeriod),
+		token:    uint64(o.Period),
+		capacity: mul64(uint64(o.TokenLimit), uint64(o.Period)),
+		manual:   o.Manual,
+	}}
+	b.period = o.Period
+	b.init(&b.bucket, o.TokenLimit, o.Queue, o.Manual, rateReached)
+	return b, nil
+}
+
+// A bucket is the algorithm of a TokenBucket. A token is as many units as its
+// period has nanoseconds, so that a nanosecond brings TokensPerPeriod of them
+// and nothing is divided until somebody wants to know a time or a number. It
+// keeps the reading of a meter that counts the units since the start at which
+// it is full again: the virtual scheduling form of the generic cell rate
+// algorithm (ITU-T I.371).
+//
+// A reading is below 2^126, as is the capacity, and so is what a call asks
+// for; no sum reaches 2^128.
+type bucket struct {
+	rate     uint64 // units of a nanosecond
+	token    uint64 // units of a token
+	capacity uint128
+	full     uint128 // the reading at which it is full again
+	wasFull  int64   // when it was last seen full
+	manual   bool
+	credited int64 // manual: the time up to which it has been credited
+	filled   int64 // manual: when it became full
+}
+
+// meter is the reading, which stands still in a manual bucket.
+func (b *bucket) meter(now int64) uint128 {
+	if b.manual {
+		now = b.credited
+	}
+	return mul64(uint64(now), b.rate)
+}
+
+func (b *bucket) available(now int64) int64 {
+	has := b.capacity.sub(b.full.subOrZero(b.meter(now)))
+	tokens, _ := bits.Div64(has.hi, has.lo, b.token)
+	return int64(tokens)
+}
+
+func (b *bucket) take(now, n int64) (stamp int64, ok bool) {
+	meter := b.meter(now)
+	missing, cost := b.full.subOrZero(meter), mul64(uint64(n), b.token)
+	if b.capacity.less(missing.add(cost)) {
+		return 0, false
+	}
+	if missing == (uint128{}) {
+		b.wasFull = now
+		b.credited = max(b.credited, now)
+		b.full = b.meter(now)
+	}
+	b.full = b.full.add(cost)
+	return now, true
+}
+
+// giveBack gives nothing where the bucket has been full since the take: it
+// would have been then without the take too, and gained no more from there on.
+func (b *bucket) giveBack(now, n, stamp int64) {
+	meter := b.meter(now)
+	if b.wasFull > stamp || !meter.less(b.full) {
+		return
+	}
+	b.full = b.full.subOrZero(mul64(uint64(n), b.token)).max(meter)
+	if b.full == meter {
+		b.filled = now
+	}
+}
+
+func (b *bucket) wait(now int64, ahead *queue, n int64) (int64, bool) {
+	wanted := mul64(uint64(n)+uint64(ahead.ahead()), b.token)
+	full := b.full.max(b.meter(now))
+	return max(0, b.when(full.add(wanted).subOrZero(b.capacity))-now), true
+}
+
+// when is the first nanosecond at which the meter shows at least the reading.
+func (b *bucket) when(reading uint128) int64 {
+	if reading.hi >= b.rate {
+		return math.MaxInt64
+	}
+	t, rest := bits.Div64(reading.hi, reading.lo, b.rate)
+	if t >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	if rest > 0 {
+		t++
+	}
+	return int64(t)
+}
+
+func (b *bucket) idle(now int64) (int64, bool) {
+	switch {
+	case b.meter(now).less(b.full):
+		return 0, false
+	case b.manual:
+		return b.filled, true
+	}
+	return b.when(b.full), true
+}
+
+func (b *bucket) replenish(now int64) {
+	wanting := b.meter(now).less(b.full)
+	b.credited = max(b.credited, now)
+	if wanting && !b.meter(now).less(b.full) {
+		b.filled = now
+	}
+}

@@ -1,0 +1,175 @@
+package limiter
+
+import "math"
+
+// windows is the algorithm of fixed and sliding windows: a window that is a
+// ring of segments. A permit comes back when the segment that it was taken in
+// leaves the window; a fixed window has one segment. Segments begin at
+// multiples of their length since the limiter was made, however late anybody
+// looks.
+type windows struct {
+	limit   int64
+	segment int64 // nanoseconds
+	manual  bool
+
+	taken   []int64 // in each segment of the window, by its number modulo the length
+	current int64   // the number of the segment that lasts
+	end     int64   // when it ends
+	free    int64
+	left    int64 // manual: has left the window and waits for Replenish
+	emptied int64 // when free reached the limit
+}
+
+// advance lets the segments go that have left the window by now. It looks at
+// each at most once, however long nobody came.
+func (w *windows) advance(now int64) {
+	if now < w.end {
+		return
+	}
+	number := now / w.segment
+	for i := range min(number-w.current, int64(len(w.taken))) {
+		if w.free+w.left == w.limit {
+			break // nothing in the window
+		}
+		begin := w.current + 1 + i
+		slot := w.slot(begin)
+		n := *slot
+		*slot = 0
+		if w.manual {
+			w.left += n
+		} else if n > 0 {
+			w.bring(n, begin*w.segment)
+		}
+	}
+	w.current, w.end = number, after(number*w.segment, w.segment)
+}
+
+func (w *windows) bring(n, at int64) {
+	w.free += n
+	if n > 0 && w.free == w.limit {
+		w.emptied = at
+	}
+}
+
+// slot is what was taken in the segment of the given number.
+func (w *windows) slot(number int64) *int64 {
+	if len(w.taken) == 1 {
+		return &w.taken[0] // a division less for a fixed window
+	}
+	return &w.taken[number%int64(len(w.taken))]
+}
+
+func (w *windows) available(now int64) int64 {
+	w.advance(now)
+	return w.free
+}
+
+func (w *windows) take(now, n int64) (stamp int64, ok bool) {
+	w.advance(now)
+	if w.free < n {
+		return 0, false
+	}
+	w.free -= n
+	*w.slot(w.current) += n
+	return w.current, true
+}
+
+func (w *windows) giveBack(now, n, stamp int64) {
+	w.advance(now)
+	if w.current-stamp < int64(len(w.taken)) { // else they have come back already
+		*w.slot(stamp) -= n
+		w.bring(n, now)
+	}
+}
+
+func (w *windows) replenish(now int64) {
+	w.advance(now)
+	n := w.left
+	w.left = 0
+	w.bring(n, now)
+}
+
+// idle is exact for a segment that ends; permits that were given back count
+// from then.
+func (w *windows) idle(now int64) (int64, bool) {
+	w.advance(now)
+	return w.emptied, w.free == w.limit
+}
+
+// wait plays forward what will leave the window and who will take it. Where
+// all who wait want one permit they take whatever leaves at once, so that it
+// leaves again one window later, and whole windows can be skipped.
+func (w *windows) wait(now int64, ahead *queue, n int64) (int64, bool) {
+	w.advance(now)
+	f := forecast{windows: w, have: w.free + w.left, at: w.current}
+	skipped := int64(0)
+	switch {
+	case ahead == nil || ahead.count == 0:
+	case ahead.heavy == 0 && f.have == 0:
+		n, skipped = w.skip(ahead.permits, n)
+	default:
+		f.serve(ahead.first)
+	}
+	f.until(n)
+	length := int64(len(w.taken))
+	if skipped > (math.MaxInt64-f.at)/length {
+		return math.MaxInt64, true
+	}
+	return w.begins(f.at+skipped*length, now), true
+}
+
+// skip turns the want of n permits behind others of one each into that of the
+// last ones of a window, after whole windows.
+func (w *windows) skip(ahead, n int64) (rest, skipped int64) {
+	total := uint64(ahead) + uint64(n)
+	whole := (total - 1) / uint64(w.limit)
+	return int64(total - whole*uint64(w.limit)), int64(whole)
+}
+
+// begins is how long it is until the segment of the given number begins.
+func (w *windows) begins(number, now int64) int64 {
+	if number <= w.current {
+		return 0
+	}
+	if number > math.MaxInt64/w.segment {
+		return math.MaxInt64
+	}
+	return number*w.segment - now
+}
+
+// A forecast is the window at the beginning of a later segment.
+type forecast struct {
+	*windows
+	have int64
+	at   int64 // the number of the segment
+	seen int64 // segments of today's window that have left
+	back *waiter
+}
+
+// serve lets those in the queue take theirs, each as soon as it can.
+func (f *forecast) serve(first *waiter) {
+	f.back = first
+	for w := first; w != nil; w = w.next {
+		f.until(max(w.n, 1))
+		f.have -= w.n
+		w.turn = f.at
+	}
+}
+
+// until goes to the segment at whose beginning n permits are there.
+func (f *forecast) until(n int64) {
+	length := int64(len(f.taken))
+	for f.have < n {
+		if f.seen < length { // what has been taken by now leaves first
+			f.seen++
+			if gone := *f.slot(f.current + f.seen); gone > 0 {
+				f.have += gone
+				f.at = f.current + f.seen
+			}
+			continue
+		}
+		f.have += f.back.n // then what those in the queue will have taken
+		f.at = max(f.at, f.back.turn+length)
+		f.back = f.back.next
+	}
+}
