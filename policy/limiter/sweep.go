@@ -100,6 +100,9 @@ func (t *table[K]) sweepAll() {
 }
 
 func (t *table[K]) replenish() {
+	if t.manual.Load() == 0 {
+		return
+	}
 	var found [sweepStep]candidate[K]
 	for i := range t.shards {
 		s := &t.shards[i]

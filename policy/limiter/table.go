@@ -175,6 +175,7 @@ func (t *table[K]) finish(s *tableShard[K], p *partition[K], l Limiter, err erro
 	if keep && !t.reserve() {
 		keep, err = false, errTooManyKeys
 	}
+	manual := keep && isManual(l)
 	s.mu.Lock()
 	if s.closed && err == nil {
 		if keep {
@@ -187,7 +188,7 @@ func (t *table[K]) finish(s *tableShard[K], p *partition[K], l Limiter, err erro
 	}
 	p.err = err
 	if keep {
-		s.keep(p)
+		t.keep(s, p, manual)
 	} else if s.byKey[p.key] == p {
 		delete(s.byKey, p.key)
 	}
@@ -201,10 +202,16 @@ func (t *table[K]) finish(s *tableShard[K], p *partition[K], l Limiter, err erro
 	}
 }
 
-func (s *tableShard[K]) keep(p *partition[K]) {
+func isManual(l Limiter) bool {
+	r, ok := l.(Replenisher)
+	return ok && !r.Auto()
+}
+
+func (t *table[K]) keep(s *tableShard[K], p *partition[K], manual bool) {
 	s.kept.add(p)
-	if r, ok := p.limiter.(Replenisher); ok && !r.Auto() {
+	if manual {
 		s.manual.add(p)
+		t.manual.Add(1)
 	}
 }
 
@@ -226,8 +233,10 @@ func (t *table[K]) remove(s *tableShard[K], p *partition[K]) bool {
 	}
 	delete(s.byKey, p.key)
 	s.kept.remove(p)
-	s.manual.remove(p)
 	t.count.Add(-1)
+	if s.manual.remove(p) {
+		t.manual.Add(-1)
+	}
 	return true
 }
 
@@ -248,9 +257,10 @@ func (t *table[K]) close() error {
 		s := &t.shards[i]
 		s.mu.Lock()
 		kept := s.kept.partitions
+		t.count.Add(-int64(len(kept)))
+		t.manual.Add(-int64(len(s.manual.partitions)))
 		s.closed, s.byKey = true, nil
 		s.kept.partitions, s.manual.partitions = nil, nil
-		t.count.Add(-int64(len(kept)))
 		s.mu.Unlock()
 		for _, p := range kept {
 			errs = append(errs, p.limiter.Close())
@@ -273,10 +283,10 @@ func (l *list[K]) add(p *partition[K]) {
 	*l.place(p) = len(l.partitions)
 }
 
-func (l *list[K]) remove(p *partition[K]) {
+func (l *list[K]) remove(p *partition[K]) bool {
 	i := *l.place(p)
 	if i == 0 {
-		return
+		return false
 	}
 	last := len(l.partitions) - 1
 	moved := l.partitions[last]
@@ -285,4 +295,5 @@ func (l *list[K]) remove(p *partition[K]) {
 	*l.place(p) = 0
 	l.partitions[last] = nil
 	l.partitions = l.partitions[:last]
+	return true
 }
