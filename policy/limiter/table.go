@@ -22,6 +22,7 @@ type table[K comparable] struct {
 	seed    maphash.Seed
 	shards  [tableShards]tableShard[K]
 	count   atomic.Int64  // partitions that are kept or about to be
+	manual  atomic.Int64  // those of them that the sweep replenishes
 	hand    atomic.Uint64 // the shard where the search for room goes on
 	sweeper sweeper[K]
 
