@@ -49,6 +49,7 @@ type core struct {
 func (c *core) init(alg algorithm, limit int, q Queue, manual bool, r reason) {
 	c.base, c.alg, c.limit, c.rules = time.Now(), alg, int64(limit), q
 	c.manual, c.reason, c.due = manual, r, math.MaxInt64
+	c.queue.limit = c.limit
 }
 
 func (c *core) now() int64 { return int64(time.Since(c.base)) }

@@ -595,16 +595,16 @@ func TestPartitionedHeartbeat(t *testing.T) {
 	})
 	t.Run("large tables", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			table := newTable(t, PartitionedOptions{}, func(string) (Limiter, error) { return slots(1, 0), nil })
+			table := newTable(t, PartitionedOptions{Sweep: 11 * time.Second}, func(string) (Limiter, error) { return slots(1, 0), nil })
 			const keys = minBeat + minBeat/4
 			for i := range keys {
 				_, err := table.TryAcquire(strconv.Itoa(i), 0)
 				require.NoError(t, err)
 			}
-			time.Sleep(10*time.Second + 100*time.Millisecond)
+			time.Sleep(11 * time.Second)
 			synctest.Wait()
 			require.InDelta(t, keys-minBeat, table.Len(), keys/tableShards*2, "a bounded number at a time")
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(11 * time.Second)
 			synctest.Wait()
 			require.Zero(t, table.Len())
 		})

@@ -30,6 +30,8 @@ type queue struct {
 	count       int
 	permits     int64 // the sum of n
 	heavy       int   // waiters with n > 1
+	whole       int   // waiters with n = limit
+	limit       int64 // the most that one may ask for
 
 	spare  *waiter // linked by next
 	spares int
@@ -82,6 +84,9 @@ func (q *queue) weigh(w *waiter, sign int) {
 	if w.n > 1 {
 		q.heavy += sign
 	}
+	if w.n == q.limit {
+		q.whole += sign
+	}
 }
 
 // recycle keeps a waiter that nobody refers to any more.
@@ -99,14 +104,6 @@ func (q *queue) next(o Order) *waiter {
 		return q.last
 	}
 	return q.first
-}
-
-// ahead is how many permits go to others before one who comes now.
-func (q *queue) ahead() int64 {
-	if q == nil {
-		return 0
-	}
-	return q.permits
 }
 
 // settled is a list of waiters that have left the queue, in the order in which

@@ -45,12 +45,8 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	b := &TokenBucket{bucket: bucket{
-		rate:     uint64(o.TokensPerPeriod),
-		token:    uint64(o.Period),
-		capacity: mul64(uint64(o.TokenLimit), uint64(o.Period)),
-		manual:   o.Manual,
-	}}
+	b := &TokenBucket{bucket: newBucket(uint64(o.TokenLimit), uint64(o.TokensPerPeriod), uint64(o.Period))}
+	b.bucket.manual = o.Manual
 	b.period = o.Period
 	b.init(&b.bucket, o.TokenLimit, o.Queue, o.Manual, rateReached)
 	return b, nil
@@ -58,7 +54,8 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 
 // A bucket is the algorithm of a TokenBucket. A token is as many units as its
 // period has nanoseconds, so that a nanosecond brings TokensPerPeriod of them
-// and nothing is divided until somebody wants to know a time or a number. It
+// (both reduced by what divides them) and nothing is divided until somebody
+// wants to know a time or a number. It
 // keeps the reading of a meter that counts the units since the start at which
 // it is full again: the virtual scheduling form of the generic cell rate
 // algorithm (ITU-T I.371).
@@ -74,6 +71,18 @@ type bucket struct {
 	manual   bool
 	credited int64 // manual: the time up to which it has been credited
 	filled   int64 // manual: when it became full
+}
+
+func newBucket(limit, tokens, period uint64) bucket {
+	d := gcd(tokens, period)
+	return bucket{rate: tokens / d, token: period / d, capacity: mul64(limit, period/d)}
+}
+
+func gcd(a, b uint64) uint64 {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // meter is the reading, which stands still in a manual bucket.
@@ -118,10 +127,23 @@ func (b *bucket) giveBack(now, n, stamp int64) {
 	}
 }
 
+// wait is exact but for this: a bucket that is full when it serves somebody may
+// have been full for a part of a nanosecond, which it has lost. So for those
+// ahead who want all its tokens up to a nanosecond each is added.
 func (b *bucket) wait(now int64, ahead *queue, n int64) (int64, bool) {
-	wanted := mul64(uint64(n)+uint64(ahead.ahead()), b.token)
+	tokens, lost := uint64(n), int64(0)
+	if ahead != nil {
+		tokens += uint64(ahead.permits)
+		switch {
+		case b.rate > b.token: // tokens come faster than nanoseconds
+			lost = int64(ahead.count)
+		case b.rate > 1:
+			lost = int64(ahead.whole)
+		}
+	}
 	full := b.full.max(b.meter(now))
-	return max(0, b.when(full.add(wanted).subOrZero(b.capacity))-now), true
+	when := b.when(full.add(mul64(tokens, b.token)).subOrZero(b.capacity))
+	return max(0, after(when, lost)-now), true
 }
 
 // when is the first nanosecond at which the meter shows at least the reading.

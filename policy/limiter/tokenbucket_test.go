@@ -215,7 +215,8 @@ func TestTokenBucketAuto(t *testing.T) {
 // B069: a clock that goes back takes nothing and adds nothing.
 func TestTokenBucketClockGoesBack(t *testing.T) {
 	for _, manual := range []bool{false, true} {
-		b := bucket{rate: 1, token: uint64(time.Second), capacity: mul64(10, uint64(time.Second)), manual: manual}
+		b := newBucket(10, 1, uint64(time.Second))
+		b.manual = manual
 		const start = int64(10 * time.Second)
 		b.replenish(start)
 		_, ok := b.take(start, 5)
