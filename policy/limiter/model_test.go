@@ -21,9 +21,11 @@ type model struct {
 	now   int64
 
 	free func(m *model) int64
+	manual bool
 	// token bucket: units, of which a token is period and a nanosecond brings rate
 	units, period, rate int64
-	// windows: what was taken in which segment
+	credited            int64 // manual: until when
+	// windows: what was taken in which segment and has not come back
 	taken             map[int64]int64
 	segment, segments int64
 	// concurrency
@@ -55,6 +57,9 @@ func (m *model) take(n int64) bool {
 	}
 	switch {
 	case m.rate > 0:
+		if m.units == m.limit*m.period {
+			m.credited = m.now
+		}
 		m.units -= n * m.period
 	case m.segment > 0:
 		m.taken[m.now/m.segment] += n
@@ -75,8 +80,20 @@ type outcome struct {
 // pass lets a nanosecond pass.
 func (m *model) pass() []outcome {
 	m.now++
-	if m.rate > 0 {
-		m.units = min(m.units+m.rate, m.limit*m.period)
+	if m.manual {
+		return m.settle()
+	}
+	return m.replenish()
+}
+
+// replenish brings what is due.
+func (m *model) replenish() []outcome {
+	m.units = min(m.units+(m.now-m.credited)*m.rate, m.limit*m.period)
+	m.credited = m.now
+	for segment := range m.taken {
+		if segment <= m.now/m.segment-m.segments {
+			delete(m.taken, segment)
+		}
 	}
 	return m.settle()
 }
@@ -131,7 +148,8 @@ func (m *model) retryAfter(n int64) int64 {
 	if c.q.Order == NewestFirst {
 		c.waiters = nil
 	}
-	for c.settle(); !c.may(n); c.pass() {
+	for c.replenish(); !c.may(n); c.replenish() {
+		c.now++
 	}
 	return c.now - m.now
 }
@@ -185,39 +203,35 @@ func newPair(t *testing.T, r *rand.Rand) *pair {
 	q := Queue{Limit: r.IntN(8), Order: Order(r.IntN(2)), MaxWait: time.Duration(r.IntN(3) * 20)}
 	limit := 1 + r.IntN(6)
 	p := &pair{t: t, r: r, calls: map[int]*call{}, cancels: map[int]context.CancelFunc{}}
-	p.m = &model{limit: int64(limit), q: q, taken: map[int64]int64{}}
+	p.m = &model{limit: int64(limit), q: q, taken: map[int64]int64{}, manual: r.IntN(3) == 0}
 	var err error
 	switch r.IntN(4) {
 	case 0:
 		p.m.period, p.m.rate = 1+r.Int64N(20), 1+r.Int64N(4)
 		p.m.units = p.m.limit * p.m.period
 		p.m.free = func(m *model) int64 { return m.units / m.period }
-		p.l, err = NewTokenBucket(TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: int(p.m.rate), Period: time.Duration(p.m.period), Queue: q})
+		p.l, err = NewTokenBucket(TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: int(p.m.rate), Period: time.Duration(p.m.period), Queue: q, Manual: p.m.manual})
 	case 1:
 		p.m.segment, p.m.segments = 1+r.Int64N(20), 1
 		p.m.free = (*model).inWindow
-		p.l, err = NewFixedWindow(FixedWindowOptions{PermitLimit: limit, Window: time.Duration(p.m.segment), Queue: q})
+		p.l, err = NewFixedWindow(FixedWindowOptions{PermitLimit: limit, Window: time.Duration(p.m.segment), Queue: q, Manual: p.m.manual})
 	case 2:
 		p.m.segment, p.m.segments = 1+r.Int64N(10), 1+r.Int64N(5)
 		p.m.free = (*model).inWindow
-		p.l, err = NewSlidingWindow(SlidingWindowOptions{PermitLimit: limit, Window: time.Duration(p.m.segment * p.m.segments), Segments: int(p.m.segments), Queue: q})
+		p.l, err = NewSlidingWindow(SlidingWindowOptions{PermitLimit: limit, Window: time.Duration(p.m.segment * p.m.segments), Segments: int(p.m.segments), Queue: q, Manual: p.m.manual})
 	default:
 		p.m.free = func(m *model) int64 { return m.limit - m.out }
 		p.l, err = NewConcurrency(ConcurrencyOptions{PermitLimit: limit, Queue: q})
 	}
 	require.NoError(t, err)
-	p.log("%T limit %d queue %+v period %d rate %d segment %d x %d", p.l, limit, q, p.m.period, p.m.rate, p.m.segment, p.m.segments)
+	p.log("%T manual %t limit %d queue %+v period %d rate %d segment %d x %d", p.l, p.m.manual, limit, q, p.m.period, p.m.rate, p.m.segment, p.m.segments)
 	return p
 }
 
 func (m *model) inWindow() int64 {
 	free := m.limit
-	for segment, n := range m.taken {
-		if segment > m.now/m.segment-m.segments {
-			free -= n
-		} else {
-			delete(m.taken, segment)
-		}
+	for _, n := range m.taken {
+		free -= n
 	}
 	return free
 }
@@ -230,7 +244,7 @@ func (p *pair) log(format string, args ...any) {
 func (p *pair) step(id int) {
 	n := p.r.Int64N(p.m.limit + 1)
 	var settled []outcome
-	switch p.r.IntN(10) {
+	switch p.r.IntN(11) {
 	case 0, 1, 2:
 		p.log("try %d of %d", id, n)
 		settled = p.m.acquire(id, n, false)
@@ -252,6 +266,11 @@ func (p *pair) step(id int) {
 				p.m.out -= h.n
 				settled = p.m.settle()
 			}
+		}
+	case 8:
+		if l, ok := p.l.(Replenisher); ok && l.Replenish() {
+			p.log("replenish")
+			settled = p.m.replenish()
 		}
 	default:
 		for range p.r.IntN(12) {

@@ -141,7 +141,7 @@ func (b *bucket) wait(now int64, ahead *queue, n int64) (int64, bool) {
 			lost = int64(ahead.whole)
 		}
 	}
-	full := b.full.max(b.meter(now))
+	full := b.full.max(mul64(uint64(now), b.rate)) // what Replenish would find
 	when := b.when(full.add(mul64(tokens, b.token)).subOrZero(b.capacity))
 	return max(0, after(when, lost)-now), true
 }
