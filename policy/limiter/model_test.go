@@ -20,7 +20,7 @@ type model struct {
 	q     Queue
 	now   int64
 
-	free func(m *model) int64
+	free   func(m *model) int64
 	manual bool
 	// token bucket: units, of which a token is period and a nanosecond brings rate
 	units, period, rate int64

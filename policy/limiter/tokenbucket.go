@@ -142,8 +142,11 @@ func (b *bucket) wait(now int64, ahead *queue, n int64) (int64, bool) {
 		}
 	}
 	full := b.full.max(mul64(uint64(now), b.rate)) // what Replenish would find
-	when := b.when(full.add(mul64(tokens, b.token)).subOrZero(b.capacity))
-	return max(0, after(when, lost)-now), true
+	when := after(b.when(full.add(mul64(tokens, b.token)).subOrZero(b.capacity)), lost)
+	if when == math.MaxInt64 {
+		return math.MaxInt64, true
+	}
+	return max(0, when-now), true
 }
 
 // when is the first nanosecond at which the meter shows at least the reading.
