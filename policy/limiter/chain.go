@@ -198,8 +198,9 @@ func (r *replenishing) Period() time.Duration {
 	return shortest
 }
 
-// holding is the source of a lease that stands for several.
+// holding is the owner of a lease that stands for several.
 type holding struct {
+	source source
 	leases []Lease
 	few    [4]Lease // leases, where they fit
 	done   atomic.Bool
@@ -218,23 +219,24 @@ func all(members int, ask func(i int) (Lease, error)) (lease Lease, err error) {
 	}()
 	for i := range members {
 		lease, err = ask(i)
-		if err != nil || !lease.acquired {
+		if err != nil || !lease.Acquired() {
 			return lease, err
 		}
-		if lease.source != nil {
+		if lease.from != nil {
 			held = append(held, lease)
 		}
 	}
 	granted = true
 	switch len(held) {
 	case 0:
-		return Lease{acquired: true}, nil
+		return Lease{state: acquired}, nil
 	case 1:
 		return held[0], nil
 	}
 	h := new(holding)
 	h.leases = append(h.few[:0], held...)
-	return Lease{acquired: true, source: h}, nil
+	h.source = source{h}
+	return Lease{from: &h.source, state: acquired}, nil
 }
 
 func undoAll(leases []Lease) {
@@ -243,7 +245,7 @@ func undoAll(leases []Lease) {
 	}
 }
 
-func (h *holding) release() {
+func (h *holding) release(claim) {
 	if !h.done.CompareAndSwap(false, true) {
 		return
 	}
@@ -252,7 +254,7 @@ func (h *holding) release() {
 	}
 }
 
-func (h *holding) undo(int64, int64) {
+func (h *holding) undo(claim) {
 	if h.done.CompareAndSwap(false, true) {
 		undoAll(h.leases)
 	}

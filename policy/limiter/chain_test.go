@@ -230,23 +230,23 @@ type traced struct {
 }
 
 type tracedSource struct {
-	source
+	*source
 	*traced
 }
 
-func (s tracedSource) release() {
+func (s tracedSource) release(c claim) {
 	*s.log = append(*s.log, s.name)
-	s.source.release()
+	s.source.release(c)
 }
 
-func (s tracedSource) undo(n, stamp int64) {
+func (s tracedSource) undo(c claim) {
 	*s.log = append(*s.log, s.name)
-	s.source.undo(n, stamp)
+	s.source.undo(c)
 }
 
 func (t *traced) TryAcquire(n int) (Lease, error) {
 	lease, err := t.Limiter.TryAcquire(n)
-	lease.source = tracedSource{lease.source, t}
+	lease.from = &source{tracedSource{lease.from, t}}
 	return lease, err
 }
 

@@ -25,29 +25,55 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 		return nil, err
 	}
 	c := &Concurrency{pool: pool{limit: int64(o.PermitLimit), free: int64(o.PermitLimit)}}
+	c.pool.now = c.now
 	c.init(&c.pool, o.PermitLimit, o.Queue, false, concurrencyReached)
 	return c, nil
 }
 
-// A pool is the algorithm of a Concurrency.
+// A pool is the algorithm of a Concurrency. What is out under one lease has a
+// slot, and a slot has turns, so that a lease that was released already is
+// known by its turn and none has to be allocated. There are as many slots as
+// there ever were leases at a time.
 type pool struct {
 	limit, free int64
+	slots       []slot
+	vacant      int64 // the first free slot, or the number of slots
 	returned    int64 // when the last permit came back
+	now         func() int64
+}
+
+type slot struct {
+	turn int64
+	n    int64 // permits; in a free slot the next free one
 }
 
 func (p *pool) available(int64) int64 { return p.free }
 
-func (p *pool) take(_, n int64) (stamp int64, ok bool) {
+func (p *pool) take(_, n int64) (claim, bool) {
 	if p.free < n {
-		return 0, false
+		return claim{}, false
 	}
 	p.free -= n
-	return 0, true
+	i := p.vacant
+	if i == int64(len(p.slots)) {
+		p.slots = append(p.slots, slot{turn: 1, n: i + 1})
+	}
+	s := &p.slots[i]
+	p.vacant, s.n = s.n, n
+	return claim{n: s.turn, stamp: i}, true
 }
 
-func (p *pool) giveBack(now, n, _ int64) {
-	p.free += n
-	p.returned = now
+func (p *pool) giveBack(_ int64, c claim) {
+	s := &p.slots[c.stamp]
+	if s.turn != c.n {
+		return
+	}
+	s.turn++
+	p.free += s.n
+	p.vacant, s.n = c.stamp, p.vacant
+	if p.free == p.limit {
+		p.returned = p.now()
+	}
 }
 
 func (p *pool) wait(int64, *queue, int64) (int64, bool) { return 0, false }

@@ -13,19 +13,24 @@ import (
 type algorithm interface {
 	// available is the number of whole permits at hand.
 	available(now int64) int64
-	// take takes n > 0 permits if they are at hand. The stamp is for giveBack.
-	take(now, n int64) (stamp int64, ok bool)
+	// take takes n > 0 permits if they are at hand.
+	take(now, n int64) (claim, bool)
 	// giveBack undoes a take, but for what time has brought back already.
-	giveBack(now, n, stamp int64)
+	giveBack(now int64, c claim)
 	// wait is how long it takes until n > 0 permits are at hand for one who
-	// comes after those in the queue, which may be nil. It saturates. It is
-	// false where time brings nothing.
+	// comes after those in the queue, which is nil where there are none. It
+	// saturates. It is false where time brings nothing.
 	wait(now int64, ahead *queue, n int64) (int64, bool)
 	// idle is since when no permit has been out, false while one is.
 	idle(now int64) (since int64, ok bool)
 	// replenish brings what is due to a manual limiter.
 	replenish(now int64)
 }
+
+// A claim is what an algorithm has to know to take permits back: their number
+// and when they were taken, or what else it finds them by. n is not 0 but for a
+// probe.
+type claim struct{ n, stamp int64 }
 
 // A core is all of a limiter but its algorithm: the lock, the queue, the
 // statistics, the clock and the end. Every limiter of this package that counts
@@ -36,7 +41,8 @@ type core struct {
 	limit  int64
 	rules  Queue
 	manual bool
-	reason reason // for the want of permits; concurrencyReached also says that they are given back
+	reason reason // for the want of permits
+	source source
 
 	mu                 sync.Mutex // guards what follows, and the algorithm
 	queue              queue
@@ -50,9 +56,22 @@ func (c *core) init(alg algorithm, limit int, q Queue, manual bool, r reason) {
 	c.base, c.alg, c.limit, c.rules = time.Now(), alg, int64(limit), q
 	c.manual, c.reason, c.due = manual, r, math.MaxInt64
 	c.queue.limit = c.limit
+	c.source = source{(*spent)(c)}
+	if r == concurrencyReached {
+		c.source = source{(*held)(c)}
+	}
 }
 
 func (c *core) now() int64 { return int64(time.Since(c.base)) }
+
+// arrival is the now of a call. A concurrency limiter that nobody leaves
+// because of the time does without: the clock would cost more than the rest.
+func (c *core) arrival() int64 {
+	if c.reason == concurrencyReached && c.rules.MaxWait == 0 {
+		return 0
+	}
+	return c.now()
+}
 
 // permitLimit is the most that one call may ask for.
 func (c *core) permitLimit() int { return int(c.limit) }
@@ -69,23 +88,22 @@ func (c *core) TryAcquire(n int) (Lease, error) {
 	if err := c.check(n); err != nil {
 		return Lease{}, err
 	}
-	now := c.now()
+	now := c.arrival()
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return Lease{}, ErrClosed
 	}
 	woken := c.settle(now)
-	stamp, ok := c.take(now, int64(n))
-	if ok {
+	if claim, ok := c.take(now, int64(n)); ok {
 		c.mu.Unlock()
 		woken.wake()
-		return c.grant(int64(n), stamp), nil
+		return c.grant(claim), nil
 	}
-	denial := c.deny(now, int64(n), c.reason)
+	lease := c.deny(now, int64(n), c.reason)
 	c.mu.Unlock()
 	woken.wake()
-	return denial, nil
+	return lease, nil
 }
 
 // Acquire takes n permits and waits for them in the queue; see [Limiter].
@@ -94,7 +112,7 @@ func (c *core) Acquire(ctx context.Context, n int) (Lease, error) {
 		return Lease{}, err
 	}
 	end := ended(ctx)
-	now := c.now()
+	now := c.arrival()
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -105,17 +123,16 @@ func (c *core) Acquire(ctx context.Context, n int) (Lease, error) {
 		return Lease{}, end
 	}
 	woken := c.settle(now)
-	stamp, ok := c.take(now, int64(n))
-	if ok {
+	if claim, ok := c.take(now, int64(n)); ok {
 		c.mu.Unlock()
 		woken.wake()
-		return c.grant(int64(n), stamp), nil
+		return c.grant(claim), nil
 	}
-	w, denial := c.enqueue(now, int64(n), &woken)
+	w, lease := c.enqueue(now, int64(n), &woken)
 	c.mu.Unlock()
 	woken.wake()
 	if w == nil {
-		return denial, nil
+		return lease, nil
 	}
 	return c.await(ctx, w)
 }
@@ -169,55 +186,54 @@ func (c *core) Close() error {
 
 // take takes n permits for somebody who comes now. The waiters that could be
 // served have been.
-func (c *core) take(now, n int64) (stamp int64, ok bool) {
+func (c *core) take(now, n int64) (claim, bool) {
 	if c.queue.first != nil && c.rules.Order == OldestFirst {
-		return 0, false
+		return claim{}, false
 	}
+	return c.takeNow(now, n)
+}
+
+func (c *core) takeNow(now, n int64) (got claim, ok bool) {
 	if n == 0 {
 		ok = c.alg.available(now) > 0
 	} else {
-		stamp, ok = c.alg.take(now, n)
+		got, ok = c.alg.take(now, n)
 	}
 	if ok {
 		c.successful++
 	}
-	return stamp, ok
+	return got, ok
 }
 
-// grant makes the lease of permits that were taken. The caller does not hold
-// the lock.
-func (c *core) grant(n, stamp int64) Lease {
-	switch {
-	case n == 0:
-		return Lease{acquired: true}
-	case c.reason == concurrencyReached:
-		return Lease{acquired: true, source: &hold{core: c, n: n}}
+// grant makes the lease of permits that were taken.
+func (c *core) grant(got claim) Lease {
+	if got.n == 0 { // a probe
+		return Lease{state: acquired}
 	}
-	return Lease{acquired: true, source: (*spent)(c), n: n, stamp: stamp}
+	return Lease{from: &c.source, claim: got, state: acquired}
 }
 
 // deny counts a denial and makes its lease.
 func (c *core) deny(now, n int64, r reason) Lease {
 	c.failed++
-	l := Lease{reason: r}
 	if r == limiterClosed {
-		return l
+		return denial(r, 0, false)
 	}
 	var ahead *queue
-	if c.rules.Order == OldestFirst {
+	if c.rules.Order == OldestFirst && c.queue.first != nil {
 		ahead = &c.queue
 	}
-	l.n, l.hasRetry = c.alg.wait(now, ahead, max(n, 1))
-	return l
+	wait, known := c.alg.wait(now, ahead, max(n, 1))
+	return denial(r, wait, known)
 }
 
 // giveBack takes permits back, unless the limiter is closed.
-func (c *core) giveBack(n, stamp int64) {
-	now := c.now()
+func (c *core) giveBack(got claim) {
+	now := c.arrival()
 	c.mu.Lock()
 	var woken settled
 	if !c.closed {
-		c.alg.giveBack(now, n, stamp)
+		c.alg.giveBack(now, got)
 		woken = c.settle(now)
 	}
 	c.mu.Unlock()

@@ -86,7 +86,7 @@ func check(t *testing.T, b *bucket, o *oracle, now, n int64) {
 	require.True(t, !idle || since <= now)
 
 	before := *b
-	stamp, ok := b.take(now, n)
+	got, ok := b.take(now, n)
 	require.Equal(t, there, ok)
 	require.Equal(t, there, o.take(now, n))
 	if !ok {
@@ -94,6 +94,6 @@ func check(t *testing.T, b *bucket, o *oracle, now, n int64) {
 		return
 	}
 	copied := *b
-	copied.giveBack(now, n, stamp)
+	copied.giveBack(now, got)
 	require.Equal(t, before.available(now), copied.available(now), "given back at once")
 }

@@ -1,33 +1,51 @@
 package limiter
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // A Lease is the answer to a request for permits. It is a small value that may
 // be copied; the zero value is a denial without a reason. Its methods are safe
 // for concurrent use.
+//
+// (Four words and few fields let it travel in registers.)
 type Lease struct {
-	source   source // where permits go back to; nil where there are none to give back
-	n        int64  // permits; for a denial the RetryAfter in nanoseconds
-	stamp    int64  // what the algorithm needs to know to take n back
-	reason   reason
-	acquired bool
-	hasRetry bool
+	from  *source // where permits go back to; nil where there are none to give back
+	claim claim   // which permits; for a denial n is the RetryAfter in nanoseconds
+	state state
 }
 
-// A source is what permits came from.
-type source interface {
-	release() // what Lease.Release does
-	// undo gives n permits back as if they had never been taken, at most once
+// A state is the reason of a denial and two bits.
+type state uint8
+
+const (
+	acquired  state = 1 << 7
+	hasRetry  state = 1 << 6
+	theReason state = hasRetry - 1
+)
+
+// denial is a lease that says why, and how long it would take if that is known.
+func denial(r reason, wait int64, known bool) Lease {
+	l := Lease{state: state(r)}
+	if known {
+		l.state |= hasRetry
+		l.claim.n = wait
+	}
+	return l
+}
+
+// A source is what permits came from. It stands in a limiter, so that a lease
+// points to it and not to it and its type.
+type source struct{ owner }
+
+type owner interface {
+	release(c claim) // what Lease.Release does
+	// undo gives permits back as if they had never been taken, at most once
 	// for each grant. Permits that time has brought back already do not come
 	// back again.
-	undo(n, stamp int64)
+	undo(c claim)
 }
 
 // Acquired reports whether the permits were granted.
-func (l Lease) Acquired() bool { return l.acquired }
+func (l Lease) Acquired() bool { return l.state&acquired != 0 }
 
 // RetryAfter returns, for a denial, after which time the same request will be
 // granted if nobody else takes permits meanwhile: exact, rounded up to the
@@ -36,32 +54,32 @@ func (l Lease) Acquired() bool { return l.acquired }
 // brings the permits. It is false where nobody can know: for concurrency
 // limiters, closed ones and "too many keys", and for a lease that was granted.
 func (l Lease) RetryAfter() (time.Duration, bool) {
-	if !l.hasRetry {
+	if l.state&hasRetry == 0 {
 		return 0, false
 	}
-	return time.Duration(l.n), true
+	return time.Duration(l.claim.n), true
 }
 
 // Reason returns why the permits were denied, and "" where they were granted:
 // "rate limit reached", "concurrency limit reached", "queue limit reached",
 // "evicted by a newer request", "waited too long", "too many keys" or "limiter
 // closed".
-func (l Lease) Reason() string { return l.reason.String() }
+func (l Lease) Reason() string { return reason(l.state & theReason).String() }
 
 // Release gives back the permits of a concurrency limiter, and does nothing for
 // those of a rate limiter, which are spent. The first call counts, whichever
 // copy of the lease it comes from.
 func (l Lease) Release() {
-	if l.source != nil {
-		l.source.release()
+	if l.from != nil {
+		l.from.release(l.claim)
 	}
 }
 
 // undo gives back everything, rate permits too. It is for a lease that nobody
 // else has seen.
 func (l Lease) undo() {
-	if l.source != nil {
-		l.source.undo(l.n, l.stamp)
+	if l.from != nil {
+		l.from.undo(l.claim)
 	}
 }
 
@@ -91,25 +109,16 @@ var reasons = [...]string{
 
 func (r reason) String() string { return reasons[r] }
 
-// spent is a core as the source of rate permits.
+// spent is a core as the owner of rate permits.
 type spent core
 
-func (s *spent) release() {}
+func (s *spent) release(claim) {}
 
-func (s *spent) undo(n, stamp int64) { (*core)(s).giveBack(n, stamp) }
+func (s *spent) undo(c claim) { (*core)(s).giveBack(c) }
 
-// A hold is the source of the permits of a concurrency limiter: copies of a
-// lease share it.
-type hold struct {
-	core     *core
-	n        int64
-	released atomic.Bool
-}
+// held is a core as the owner of the permits of a concurrency limiter.
+type held core
 
-func (h *hold) release() {
-	if h.released.CompareAndSwap(false, true) {
-		h.core.giveBack(h.n, 0)
-	}
-}
+func (h *held) release(c claim) { (*core)(h).giveBack(c) }
 
-func (h *hold) undo(int64, int64) { h.release() }
+func (h *held) undo(c claim) { (*core)(h).giveBack(c) }

@@ -334,7 +334,7 @@ func requireOrder(t *testing.T, order ...*waiter) {
 	t.Helper()
 	for i, w := range order {
 		<-w.ready
-		require.Equal(t, Lease{reason: limiterClosed}, w.denial)
+		require.Equal(t, denial(limiterClosed, 0, false), w.denial)
 		if i > 0 {
 			require.Same(t, w, order[i-1].next)
 		}

@@ -187,6 +187,12 @@ func (m *model) acquire(id int, n int64, wait bool) (settled []outcome) {
 	return settled
 }
 
+// A modelLease is a lease and the permits that the model took for it.
+type modelLease struct {
+	Lease
+	n int64
+}
+
 // A pair is a model and the limiter that has to do as it says.
 type pair struct {
 	t       *testing.T
@@ -195,14 +201,15 @@ type pair struct {
 	l       Limiter
 	calls   map[int]*call // those that wait
 	cancels map[int]context.CancelFunc
-	held    []Lease
+	asked   map[int]int64
+	held    []modelLease
 	trace   []string
 }
 
 func newPair(t *testing.T, r *rand.Rand) *pair {
 	q := Queue{Limit: r.IntN(8), Order: Order(r.IntN(2)), MaxWait: time.Duration(r.IntN(3) * 20)}
 	limit := 1 + r.IntN(6)
-	p := &pair{t: t, r: r, calls: map[int]*call{}, cancels: map[int]context.CancelFunc{}}
+	p := &pair{t: t, r: r, calls: map[int]*call{}, cancels: map[int]context.CancelFunc{}, asked: map[int]int64{}}
 	p.m = &model{limit: int64(limit), q: q, taken: map[int64]int64{}, manual: r.IntN(3) == 0}
 	var err error
 	switch r.IntN(4) {
@@ -243,6 +250,7 @@ func (p *pair) log(format string, args ...any) {
 // step does something to both and compares.
 func (p *pair) step(id int) {
 	n := p.r.Int64N(p.m.limit + 1)
+	p.asked[id] = n
 	var settled []outcome
 	switch p.r.IntN(11) {
 	case 0, 1, 2:
@@ -261,9 +269,9 @@ func (p *pair) step(id int) {
 			lease := p.held[0]
 			p.held = p.held[1:]
 			lease.Release()
-			if h, ok := lease.source.(*hold); ok {
-				p.log("release %d", h.n)
-				p.m.out -= h.n
+			if _, ok := p.l.(*Concurrency); ok {
+				p.log("release %d", lease.n)
+				p.m.out -= lease.n
 				settled = p.m.settle()
 			}
 		}
@@ -320,7 +328,7 @@ func (p *pair) compare(settled []outcome) {
 		require.GreaterOrEqual(p.t, int64(retry), max(0, o.retry), "RetryAfter of %d", o.id)
 		require.LessOrEqual(p.t, int64(retry), max(0, o.retry)+o.slack, "RetryAfter of %d", o.id)
 		if o.reason == "" {
-			p.held = append(p.held, c.lease)
+			p.held = append(p.held, modelLease{c.lease, p.asked[o.id]})
 		}
 	}
 	for id, c := range p.calls {

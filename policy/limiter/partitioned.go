@@ -114,7 +114,7 @@ func (t *Partitioned[R, K]) Stats(r R) (Stats, error) {
 		s = l.Stats()
 		return Lease{}, nil
 	})
-	if err == nil && lease.reason == tooManyKeys {
+	if err == nil && lease == denial(tooManyKeys, 0, false) {
 		err = errTooManyKeys
 	}
 	return s, err

@@ -18,7 +18,7 @@ type waiter struct {
 	deadline   int64 // MaxInt64 = none
 	queued     bool
 	granted    bool
-	stamp      int64 // of the grant
+	claim      claim
 	denial     Lease
 	ready      chan struct{} // holds one signal, so that giving it never blocks
 	turn       int64         // scratch of windows.wait: the segment it will be granted in

@@ -81,7 +81,7 @@ func (t *table[K]) acquire(ctx context.Context, want Partition[K], call func(Lim
 			return Lease{}, err
 		}
 		if p == nil {
-			return Lease{reason: tooManyKeys}, nil
+			return denial(tooManyKeys, 0, false), nil
 		}
 		lease, err := p.call(call)
 		if err == nil || !errors.Is(err, ErrClosed) {

@@ -99,11 +99,11 @@ func (b *bucket) available(now int64) int64 {
 	return int64(tokens)
 }
 
-func (b *bucket) take(now, n int64) (stamp int64, ok bool) {
+func (b *bucket) take(now, n int64) (claim, bool) {
 	meter := b.meter(now)
 	missing, cost := b.full.subOrZero(meter), mul64(uint64(n), b.token)
 	if b.capacity.less(missing.add(cost)) {
-		return 0, false
+		return claim{}, false
 	}
 	if missing == (uint128{}) {
 		b.wasFull = now
@@ -111,17 +111,17 @@ func (b *bucket) take(now, n int64) (stamp int64, ok bool) {
 		b.full = b.meter(now)
 	}
 	b.full = b.full.add(cost)
-	return now, true
+	return claim{n, now}, true
 }
 
 // giveBack gives nothing where the bucket has been full since the take: it
 // would have been then without the take too, and gained no more from there on.
-func (b *bucket) giveBack(now, n, stamp int64) {
+func (b *bucket) giveBack(now int64, c claim) {
 	meter := b.meter(now)
-	if b.wasFull > stamp || !meter.less(b.full) {
+	if b.wasFull > c.stamp || !meter.less(b.full) {
 		return
 	}
-	b.full = b.full.subOrZero(mul64(uint64(n), b.token)).max(meter)
+	b.full = b.full.subOrZero(mul64(uint64(c.n), b.token)).max(meter)
 	if b.full == meter {
 		b.filled = now
 	}

@@ -29,7 +29,7 @@ func (u *unlimited) TryAcquire(n int) (Lease, error) {
 		return Lease{}, ErrClosed
 	}
 	u.successful.Add(1)
-	return Lease{acquired: true}, nil
+	return Lease{state: acquired}, nil
 }
 
 func (u *unlimited) Acquire(ctx context.Context, n int) (Lease, error) {

@@ -38,14 +38,14 @@ func (c *core) await(ctx context.Context, w *waiter) (Lease, error) {
 		}
 		<-w.ready // somebody has settled it and is about to say so
 	}
-	granted, n, stamp, denial := w.granted, w.n, w.stamp, w.denial
+	granted, got, refusal := w.granted, w.claim, w.denial
 	c.mu.Lock()
 	c.queue.recycle(w)
 	c.mu.Unlock()
 	if !granted {
-		return denial, nil
+		return refusal, nil
 	}
-	return c.grant(n, stamp), nil
+	return c.grant(got), nil
 }
 
 // abandon takes a waiter out of the queue, unless it has left it already. Those
@@ -91,14 +91,8 @@ func (c *core) serve(now int64) (woken settled) {
 }
 
 func (c *core) serveOne(now int64, w *waiter) bool {
-	if w.n == 0 {
-		w.granted = c.alg.available(now) > 0
-	} else {
-		w.stamp, w.granted = c.alg.take(now, w.n)
-	}
-	if w.granted {
+	if w.claim, w.granted = c.takeNow(now, w.n); w.granted {
 		c.queue.remove(w)
-		c.successful++
 	}
 	return w.granted
 }

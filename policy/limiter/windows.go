@@ -12,8 +12,9 @@ type windows struct {
 	segment int64 // nanoseconds
 	manual  bool
 
-	taken   []int64 // in each segment of the window, by its number modulo the length
+	taken   []int64 // in each segment of the window, as a ring
 	current int64   // the number of the segment that lasts
+	place   int     // of that one in the ring
 	end     int64   // when it ends
 	free    int64
 	left    int64 // manual: has left the window and waits for Replenish
@@ -41,6 +42,7 @@ func (w *windows) advance(now int64) {
 			w.bring(n, begin*w.segment)
 		}
 	}
+	w.place = int((int64(w.place) + number - w.current) % int64(len(w.taken)))
 	w.current, w.end = number, after(number*w.segment, w.segment)
 }
 
@@ -51,12 +53,17 @@ func (w *windows) bring(n, at int64) {
 	}
 }
 
-// slot is what was taken in the segment of the given number.
+// slot is what was taken in the segment of the given number, which is in the
+// window, or up to a window later and will have the same place.
 func (w *windows) slot(number int64) *int64 {
-	if len(w.taken) == 1 {
-		return &w.taken[0] // a division less for a fixed window
+	i := w.place + int(number-w.current)
+	switch {
+	case i >= len(w.taken):
+		i -= len(w.taken)
+	case i < 0:
+		i += len(w.taken)
 	}
-	return &w.taken[number%int64(len(w.taken))]
+	return &w.taken[i]
 }
 
 func (w *windows) available(now int64) int64 {
@@ -64,21 +71,21 @@ func (w *windows) available(now int64) int64 {
 	return w.free
 }
 
-func (w *windows) take(now, n int64) (stamp int64, ok bool) {
+func (w *windows) take(now, n int64) (claim, bool) {
 	w.advance(now)
 	if w.free < n {
-		return 0, false
+		return claim{}, false
 	}
 	w.free -= n
 	*w.slot(w.current) += n
-	return w.current, true
+	return claim{n, w.current}, true
 }
 
-func (w *windows) giveBack(now, n, stamp int64) {
+func (w *windows) giveBack(now int64, c claim) {
 	w.advance(now)
-	if w.current-stamp < int64(len(w.taken)) { // else they have come back already
-		*w.slot(stamp) -= n
-		w.bring(n, now)
+	if w.current-c.stamp < int64(len(w.taken)) { // else they have come back already
+		*w.slot(c.stamp) -= c.n
+		w.bring(c.n, now)
 	}
 }
 
@@ -104,18 +111,14 @@ func (w *windows) wait(now int64, ahead *queue, n int64) (int64, bool) {
 	f := forecast{windows: w, have: w.free + w.left, at: w.current}
 	skipped := int64(0)
 	switch {
-	case ahead == nil || ahead.count == 0:
+	case ahead == nil:
 	case ahead.heavy == 0 && f.have == 0:
 		n, skipped = w.skip(ahead.permits, n)
 	default:
 		f.serve(ahead.first)
 	}
 	f.until(n)
-	length := int64(len(w.taken))
-	if skipped > (math.MaxInt64-f.at)/length {
-		return math.MaxInt64, true
-	}
-	return w.begins(f.at+skipped*length, now), true
+	return w.begins(after(f.at, times(skipped, int64(len(w.taken)))), now), true
 }
 
 // skip turns the want of n permits behind others of one each into that of the
@@ -131,10 +134,20 @@ func (w *windows) begins(number, now int64) int64 {
 	if number <= w.current {
 		return 0
 	}
-	if number > math.MaxInt64/w.segment {
+	begin := times(number, w.segment)
+	if begin == math.MaxInt64 {
 		return math.MaxInt64
 	}
-	return number*w.segment - now
+	return begin - now
+}
+
+// times is a*b, and the largest int64 where that is more; both are >= 0.
+func times(a, b int64) int64 {
+	p := mul64(uint64(a), uint64(b))
+	if p.hi > 0 || p.lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(p.lo)
 }
 
 // A forecast is the window at the beginning of a later segment.
