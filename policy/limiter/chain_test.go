@@ -12,6 +12,17 @@ import (
 )
 
 // Chains, of limiters and of selective ones: section F.
+//
+// Rows without a test, because the language rules out what they are about:
+//
+//	F144  Release returns nothing, so releases cannot fail and join their errors
+//	F145  likewise; that the other members get theirs back is TestChainOrder
+//	F150  a lease has one RetryAfter and one Reason and no list of names; a
+//	      denial's are those of the member that denied, F140
+//	F156  Replenish returns no error; that all members are replenished is F155
+//
+// Of A004 the statistics: Stats returns no error, and after Close what it has.
+// Of B075 and C093 the nil options: they are values.
 
 // chained runs f in a bubble with a chain of the members, once as a chain of
 // limiters and once as one of selective limiters.
