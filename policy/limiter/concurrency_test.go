@@ -20,8 +20,8 @@ func concurrencyRow(t *testing.T, id string, limit int, q Queue, f func(t *testi
 		synctest.Test(t, func(t *testing.T) {
 			l, err := NewConcurrency(ConcurrencyOptions{PermitLimit: limit, Queue: q})
 			require.NoError(t, err)
+			defer func() { require.NoError(t, l.Close()) }()
 			f(t, l)
-			require.NoError(t, l.Close())
 		})
 	})
 }

@@ -42,8 +42,8 @@ func each(t *testing.T, limit int, q Queue, f func(t *testing.T, l *fixture)) {
 			synctest.Test(t, func(t *testing.T) {
 				l, err := k.make(limit, q)
 				require.NoError(t, err)
+				defer func() { require.NoError(t, l.Close()) }()
 				f(t, &fixture{Limiter: l, t: t})
-				require.NoError(t, l.Close())
 			})
 		})
 	}

@@ -459,7 +459,7 @@ func TestMaxWait(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			b.denied(t, "waited too long")
 			require.Equal(t, Stats{Successful: 2, Failed: 2}, l.Stats())
-			require.EqualValues(t, math.MaxInt64, timerOf(l.core()), "no timer without waiters")
+			require.Equal(t, int64(math.MaxInt64), timerOf(l.core()), "no timer without waiters")
 		})
 	}
 	each(t, 2, Queue{Limit: 4, MaxWait: time.Minute}, func(t *testing.T, l *fixture) { // the one behind can go then
@@ -504,7 +504,7 @@ func TestTimer(t *testing.T) {
 		require.EqualValues(t, 2*time.Second, timerOf(&l.core))
 		cancel()
 		b.failed(t, context.Canceled)
-		require.EqualValues(t, math.MaxInt64, timerOf(&l.core))
+		require.Equal(t, int64(math.MaxInt64), timerOf(&l.core))
 		require.False(t, l.timer.Stop(), "has been stopped")
 	})
 }

@@ -184,7 +184,7 @@ func TestConservation(t *testing.T) {
 					require.True(t, ok)
 
 					go func() {
-						time.Sleep(100)
+						time.Sleep(100 * time.Nanosecond)
 						assert.NoError(t, l.Close())
 					}()
 					c.all(seed+100, propertySteps/2)

@@ -17,8 +17,8 @@ func fixedRow(t *testing.T, id string, o FixedWindowOptions, f func(t *testing.T
 		synctest.Test(t, func(t *testing.T) {
 			w, err := NewFixedWindow(o)
 			require.NoError(t, err)
+			defer func() { require.NoError(t, w.Close()) }()
 			f(t, w)
-			require.NoError(t, w.Close())
 		})
 	})
 }
@@ -29,8 +29,8 @@ func slidingRow(t *testing.T, id string, o SlidingWindowOptions, f func(t *testi
 		synctest.Test(t, func(t *testing.T) {
 			w, err := NewSlidingWindow(o)
 			require.NoError(t, err)
+			defer func() { require.NoError(t, w.Close()) }()
 			f(t, w)
-			require.NoError(t, w.Close())
 		})
 	})
 }
@@ -53,7 +53,7 @@ func TestFixedWindowManual(t *testing.T) {
 		time.Sleep(6*seconds - 1)
 		w.Replenish()
 		denied(t, w, 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.Replenish()
 		granted(t, w, 1)
 	})
@@ -277,7 +277,7 @@ func TestSlidingWindowAuto(t *testing.T) {
 		granted(t, w, 10)
 		time.Sleep(8010*time.Millisecond - 1)
 		denied(t, w, 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		granted(t, w, 10)
 	})
 	slidingRow(t, "D105", SlidingWindowOptions{PermitLimit: 3, Window: 3 * seconds, Segments: 3, Queue: Queue{Limit: 3}}, func(t *testing.T, w *SlidingWindow) {
@@ -295,7 +295,7 @@ func TestSlidingWindowAuto(t *testing.T) {
 		granted(t, w, 1)
 		time.Sleep(9*seconds - 1)
 		inUse(t, w)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		idle(t, 0, w)
 		time.Sleep(100 * 365 * 24 * time.Hour)
 		idle(t, 100*365*24*time.Hour, w)
@@ -345,7 +345,7 @@ func TestSlidingWindowRetryAfter(t *testing.T) {
 		retryAfter(t, 28*seconds, denied(t, w, 3))
 		time.Sleep(18*seconds - 1)
 		denied(t, w, 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		granted(t, w, 1)
 	})
 	o.Queue.Limit = 2
