@@ -153,13 +153,13 @@ func (c *core) Stats() Stats {
 	return s
 }
 
-// Idle returns how long nothing has been out; see [Limiter].
+// Idle returns how long nothing has been out; see [Limiter]. Who waits does so
+// because something is.
 func (c *core) Idle() (time.Duration, bool) {
 	now := c.now()
 	c.mu.Lock()
 	woken := c.settle(now)
 	since, ok := c.alg.idle(now)
-	ok = ok && c.queue.count == 0
 	closed := c.closed
 	c.mu.Unlock()
 	woken.wake()

@@ -1,13 +1,10 @@
 package limiter
 
-import "sync/atomic"
-
-// holding is the owner of a lease that stands for several.
+// A holding is the owner of a lease that stands for several.
 type holding struct {
 	source source
 	leases []Lease
 	few    [4]Lease // leases, where they fit
-	done   atomic.Bool
 }
 
 // all asks one after the other for a lease and returns one for all of them.
@@ -49,17 +46,11 @@ func undoAll(leases []Lease) {
 	}
 }
 
+// release is idempotent, since that of each lease is.
 func (h *holding) release(claim) {
-	if !h.done.CompareAndSwap(false, true) {
-		return
-	}
 	for i := len(h.leases) - 1; i >= 0; i-- {
 		h.leases[i].Release()
 	}
 }
 
-func (h *holding) undo(claim) {
-	if h.done.CompareAndSwap(false, true) {
-		undoAll(h.leases)
-	}
-}
+func (h *holding) undo(claim) { undoAll(h.leases) }

@@ -478,16 +478,19 @@ func TestMaxWait(t *testing.T) {
 
 // Nobody overtakes a waiter whose time has come, even before the timer has run.
 func TestWaiterBeforeTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for range 100 {
-			l := must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, Period: time.Second, Queue: Queue{Limit: 1}}))
-			granted(t, l, 1)
-			a := acquire(context.Background(), l, 1)
-			time.Sleep(time.Second)
-			retryAfter(t, time.Second, denied(t, l, 1))
-			a.granted(t)
-		}
-	})
+	for _, order := range []Order{OldestFirst, NewestFirst} {
+		synctest.Test(t, func(t *testing.T) {
+			for range 100 {
+				l := must(NewFixedWindow(FixedWindowOptions{PermitLimit: 2, Window: time.Second, Queue: Queue{Limit: 1, Order: order}}))
+				granted(t, l, 2)
+				a := acquire(context.Background(), l, 1)
+				time.Sleep(time.Second)
+				retryAfter(t, time.Second, denied(t, l, 2))
+				granted(t, l, 1)
+				a.granted(t)
+			}
+		})
+	}
 }
 
 // A timer runs only while somebody waits for time to pass.

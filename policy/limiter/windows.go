@@ -112,10 +112,10 @@ func (w *windows) wait(now int64, ahead *queue, n int64) (int64, bool) {
 	skipped := int64(0)
 	switch {
 	case ahead == nil:
-	case ahead.heavy == 0 && f.have == 0:
-		n, skipped = w.skip(ahead.permits, n)
-	default:
+	case ahead.heavy > 0:
 		f.serve(ahead.first)
+	default:
+		n, skipped = w.skip(ahead.permits, n)
 	}
 	f.until(n)
 	return w.begins(after(f.at, times(skipped, int64(len(w.taken)))), now), true
