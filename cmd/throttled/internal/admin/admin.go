@@ -32,6 +32,7 @@ type Config struct {
 // one goroutine.
 type Server struct {
 	http     http.Server
+	crowd    crowd
 	listener net.Listener
 	serving  chan struct{} // closed when Serve's goroutine has ended; nil before Serve
 }
@@ -42,7 +43,7 @@ func Listen(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	return &Server{
+	s := &Server{
 		http: http.Server{
 			Handler:           handler(c, l.Addr().Network() == "unix"),
 			ReadHeaderTimeout: 5 * time.Second,
@@ -53,7 +54,9 @@ func Listen(c Config) (*Server, error) {
 			ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 		},
 		listener: l,
-	}, nil
+	}
+	s.crowd.serve(&s.http)
+	return s, nil
 }
 
 // Addr is the bound address.
@@ -156,7 +159,7 @@ func localHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	if host == "" || host == "localhost" {
+	if host == "" || strings.EqualFold(host, "localhost") {
 		return true
 	}
 	a, err := netip.ParseAddr(strings.Trim(host, "[]"))

@@ -128,7 +128,7 @@ func TestHostOfAnotherMachine(t *testing.T) {
 		assert.Equal(t, 403, got.status, name)
 		assert.Contains(t, got.body, "error")
 	}
-	for _, name := range []string{"localhost", "localhost:1", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:9", "[::ffff:127.0.0.1]:9"} {
+	for _, name := range []string{"localhost", "LocalHost:1", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:9", "[::ffff:127.0.0.1]:9"} {
 		assert.Equal(t, 200, ask(t, open, "GET", "/v1/report", host(name)).status, name)
 	}
 	c, err := net.Dial("tcp", open.Addr())
