@@ -197,6 +197,16 @@ func TestUnixSocket(t *testing.T) {
 	assert.NoFileExists(t, path)
 }
 
+func TestUnixSocketThatWasReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	first := serve(t, Config{Listen: "unix:" + path})
+	require.NoError(t, os.Remove(path))
+	serve(t, Config{Listen: "unix:" + path})
+	require.NoError(t, first.Close())
+	_, err := Client{Address: "unix:" + path}.Get("/v1/report")
+	require.NoError(t, err, "the first one has taken the socket of the second with it")
+}
+
 func TestUnixSocketThatWasLeftBehind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	l, err := net.Listen("unix", path)

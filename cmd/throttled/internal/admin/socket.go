@@ -18,17 +18,39 @@ func listen(addr string) (net.Listener, error) {
 	if !isUnix {
 		return net.Listen("tcp", addr)
 	}
+	return listenUnix(path)
+}
+
+// A unixListener removes its socket when it is closed, but not what has come
+// into its place.
+type unixListener struct {
+	net.Listener
+	path   string
+	socket os.FileInfo
+}
+
+func listenUnix(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	err = os.Chmod(path, 0o600)
+	socket, err2 := os.Lstat(path)
+	if err := errors.Join(err, err2); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	l.SetUnlinkOnClose(false)
+	return &unixListener{l, path, socket}, nil
+}
+
+func (l *unixListener) Close() error {
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.socket) {
+		os.Remove(l.path)
+	}
+	return l.Listener.Close()
 }
 
 // removeStale removes the socket that a killed process has left behind. One
