@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestSIGTERMDrains(t *testing.T) {
@@ -120,4 +121,42 @@ func TestStalledStandardOutput(t *testing.T) {
 	echoes(t, dial(t, "udp", g.addr["udp:127.0.0.1:0"]), "it goes on")
 	g.signal(syscall.SIGINT)
 	g.ended(patience)
+}
+
+// Whoever reads standard error has stopped, in the middle of something to log.
+func TestStalledStandardError(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	room, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 4096)
+	require.NoError(t, err)
+	cmd := command(append([]string{"run"}, anyPort...)...)
+	cmd.Stderr = w
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill() })
+	exit := make(chan error, 1)
+	go func() { exit <- cmd.Wait() }()
+	unread := func() int {
+		n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
+		require.NoError(t, err)
+		return n
+	}
+	require.Eventually(t, func() bool { return unread() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+		return unread() > room-300 // a line more does not fit
+	}, patience, time.Millisecond)
+	for range 10 {
+		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	select {
+	case err := <-exit:
+		assert.NoError(t, err)
+	case <-time.After(patience):
+		require.Fail(t, "the gateway has not ended")
+	}
 }

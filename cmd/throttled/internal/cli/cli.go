@@ -5,7 +5,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 
@@ -106,14 +105,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return wrongUsage(cmd, fmt.Errorf("unexpected argument %q", args[0]))
 	}
 	return nil
-}
-
-// newLog logs text to a terminal and JSON to everything else.
-func newLog(f *os.File) *slog.Logger {
-	if isTerminal(f) {
-		return slog.New(slog.NewTextHandler(f, nil))
-	}
-	return slog.New(slog.NewJSONHandler(f, nil))
 }
 
 // isTerminal takes every character device for a terminal. That includes

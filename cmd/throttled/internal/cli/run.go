@@ -42,7 +42,9 @@ variable, and both win over the file; listeners are added to those of the file.`
 			if err != nil {
 				return err
 			}
-			return serve.Run(c, s.out, newLog(s.err))
+			log, flush := newLog(s.err)
+			defer flush()
+			return serve.Run(c, s.out, log)
 		},
 	}
 	f := cmd.Flags()

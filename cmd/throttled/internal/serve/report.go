@@ -8,8 +8,8 @@ import (
 	"os"
 	"syscall"
 	"text/tabwriter"
-	"time"
 
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/sink"
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx"
 )
@@ -43,35 +43,28 @@ func (r Report) WriteText(w io.Writer) error {
 	return t.Flush()
 }
 
-// lines writes report lines from a goroutine of its own: who reads standard
-// output may stall, and the gateway must not stall with them. A line that comes
-// while an earlier one is not through is left out. write and close are for one
-// goroutine.
+// lines writes report lines. A line that comes while an earlier one is not
+// through is left out. write and close are for one goroutine.
 type lines struct {
 	out     io.WriteCloser
 	log     *slog.Logger
-	next    chan []byte
-	done    chan struct{}
+	sink    *sink.Sink
+	failing bool // of the sink's goroutine
 	stalled bool // and said so
 }
 
 func newLines(out io.WriteCloser, log *slog.Logger) *lines {
-	l := &lines{out: out, log: log, next: make(chan []byte, 1), done: make(chan struct{})}
-	go l.run()
+	l := &lines{out: out, log: log}
+	l.sink = sink.New(out, 1, l.written)
 	return l
 }
 
-// run writes until next is closed, and logs when writing begins to fail.
-func (l *lines) run() {
-	defer close(l.done)
-	failing := false
-	for line := range l.next {
-		_, err := l.out.Write(line)
-		if err != nil && !failing {
-			l.log.Warn("report lines cannot be written", "error", err)
-		}
-		failing = err != nil
+// written logs when writing begins to fail.
+func (l *lines) written(err error) {
+	if err != nil && !l.failing {
+		l.log.Warn("report lines cannot be written", "error", err)
 	}
+	l.failing = err != nil
 }
 
 func (l *lines) write(r Report) {
@@ -80,27 +73,19 @@ func (l *lines) write(r Report) {
 		l.log.Error("report", "error", err)
 		return
 	}
-	select {
-	case l.next <- append(line, '\n'):
-		l.stalled = false
-	default:
-		if !l.stalled {
-			l.log.Warn("report lines are left out: nobody reads those before them")
-		}
-		l.stalled = true
+	written := l.sink.Put(append(line, '\n'))
+	if !written && !l.stalled {
+		l.log.Warn("report lines are left out: nobody reads those before them")
 	}
+	l.stalled = !written
 }
 
-// close waits a second for the last line to get through. A write that hangs
-// longer ends with the process.
+// close lets the last line through, where somebody reads it.
 func (l *lines) close() error {
-	close(l.next)
-	select {
-	case <-l.done:
-		return l.out.Close()
-	case <-time.After(time.Second):
+	if !l.sink.Close() {
 		return nil
 	}
+	return l.out.Close()
 }
 
 // reportFile opens the file that report lines go to. A named pipe that nobody
