@@ -99,7 +99,7 @@ func (s *supervisor) run(ready chan struct{}, failed chan<- error) {
 		if time.Since(began) > restartCalm {
 			wait = restartFirst
 		}
-		s.log.Warn("listener ended by itself, starting it again", "address", s.address, "error", err, "in", wait)
+		s.log.Warn("listener ended by itself, starting it again", "address", s.address, "error", err, "in", wait.String())
 		select {
 		case <-s.quit:
 			return
