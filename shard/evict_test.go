@@ -150,3 +150,48 @@ func TestEvictGoesOn(t *testing.T) {
 	}
 	assert.False(t, tracked(table, host(idle)))
 }
+
+// A flood of newcomers pays for one round over the shard and then for none,
+// until the first entry may have nothing to be remembered by.
+func TestEvictorRests(t *testing.T) {
+	table := newTable(Config{Limit: 100}, soft(t, 2, 1))
+	for i := range 100 {
+		spend(t, table, host(i), after(time.Duration(i)*time.Millisecond))
+	}
+	v := &table.shards[0].evictor
+	now := after(99 * time.Millisecond)
+	decide(t, table, host(1000), now)
+	require.Equal(t, int64(2*time.Second), v.notUntil, "when the first of them is full")
+	v.hand = 50
+	for i := range 1000 {
+		decide(t, table, host(1001+i), now)
+	}
+	require.EqualValues(t, 50, v.hand)
+	require.Zero(t, table.Stats().Evicted)
+	decide(t, table, host(3000), after(2*time.Second))
+	require.EqualValues(t, 1, table.Stats().Evicted)
+	require.False(t, tracked(table, host(0)))
+}
+
+// What is cleared in the middle of a round is not lost to its end.
+func TestEvictorHearsMidway(t *testing.T) {
+	const size = 2 * evictBudget
+	rule := compile(t, policy.Policy{
+		Packets:    tokenbucket.Limit{Capacity: 1, RefillPerSecond: 1},
+		Escalation: policy.Escalation{MaxSoftViolations: 2, Window: time.Hour, Lockout: 10 * time.Second},
+	})
+	table := newTable(Config{Limit: size}, rule)
+	for i := range size {
+		spend(t, table, host(i), after(0))
+	}
+	v := &table.shards[0].evictor
+	decide(t, table, host(size), after(0)) // the first half of a round
+	require.EqualValues(t, evictBudget, v.seen)
+	now := after(time.Second / 2)
+	require.Equal(t, policy.HardLockout, decide(t, table, host(0), now).Reason)
+	decide(t, table, host(size), now) // the second
+	require.Equal(t, now.Now+int64(10*time.Second), v.notUntil)
+	decide(t, table, host(size), after(11*time.Second))
+	require.True(t, tracked(table, host(size)))
+	require.False(t, tracked(table, host(0)))
+}

@@ -38,11 +38,16 @@ func TestSetRulesSettles(t *testing.T) {
 
 // A shard that is later than the new rules by its clock goes by its clock.
 func TestSetRulesLate(t *testing.T) {
-	table := newTable(Config{}, soft(t, 10, 1))
-	spend(t, table, host(0), after(time.Minute))
+	table := newTable(Config{Limit: 1}, soft(t, 10, 1))
+	tracked, overflow := host(0), host(1)
+	spend(t, table, tracked, after(time.Minute))
+	spend(t, table, overflow, after(time.Minute))
 	table.SetRules([]*policy.Rule{soft(t, 20, 1)}, after(0))
-	assert.False(t, decide(t, table, host(0), after(time.Minute)).Allowed)
-	assert.True(t, decide(t, table, host(0), after(61*time.Second)).Allowed)
+	for _, at := range []time.Duration{time.Minute, 61 * time.Second} {
+		for _, k := range []Key{tracked, overflow} {
+			assert.Equal(t, at > time.Minute, decide(t, table, k, after(at)).Allowed, "at %v", at)
+		}
+	}
 }
 
 // Lockouts keep their end and their growth, windows their count. C43.
