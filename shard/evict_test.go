@@ -195,3 +195,30 @@ func TestEvictorHearsMidway(t *testing.T) {
 	require.True(t, tracked(table, host(size)))
 	require.False(t, tracked(table, host(0)))
 }
+
+// Room that another shard made lets in an entry that may be gone before those
+// that the evictor knows of.
+func TestEvictorHearsOfNewcomers(t *testing.T) {
+	shardOf := func(k Key) uint64 { return k.hash(testSeed) % 2 }
+	here := keysWhere(3, func(hash uint64) bool { return hash%2 == 0 })
+	var there, fast Key // under the rule that refills in a second
+	for i := 1000; there == (Key{}) || fast == (Key{}); i++ {
+		if k := under(host(i), 1); shardOf(k) == 0 {
+			fast = k
+		} else {
+			there = k
+		}
+	}
+	table := newTable(Config{Shards: 2, Limit: 2}, soft(t, 2, 1e-3), soft(t, 2, 1))
+	decide(t, table, here[0], after(0))
+	decide(t, table, there, after(0))
+	decide(t, table, here[1], after(time.Second)) // finds nobody for a quarter of an hour
+	require.False(t, tracked(table, here[1]))
+
+	table.Sweep(1, 0, 10, after(2*time.Second), 0)
+	decide(t, table, fast, after(2*time.Second))
+	require.True(t, tracked(table, fast))
+	decide(t, table, here[2], after(4*time.Second))
+	require.True(t, tracked(table, here[2]))
+	require.False(t, tracked(table, fast))
+}

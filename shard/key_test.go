@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Keys that meet in one shard under one seed spread under another. C14.
@@ -49,4 +50,26 @@ func TestHashOfEveryPart(t *testing.T) {
 		hashes[k.hash(2)] = true
 	}
 	assert.Len(t, hashes, 2*len(keys))
+}
+
+// Keys whose hashes are the same are told apart by every part of them.
+func TestSameHash(t *testing.T) {
+	table := newTable(Config{}, soft(t, 1, 1), soft(t, 1, 1))
+	s := &table.shards[0]
+	const hash = 0x123456789abcdef0
+	keys := []Key{
+		{Hi: 1, Lo: 1, Port: 1}, {Hi: 2, Lo: 1, Port: 1}, {Hi: 1, Lo: 2, Port: 1}, {Hi: 1, Lo: 1, Port: 2},
+		{Hi: 1, Lo: 1, Port: 1, Policy: 1},
+	}
+	for i, k := range keys {
+		require.Nil(t, s.find(hash, k))
+		s.insert(s.rules[k.Policy], hash, k, after(0))
+		for _, k := range keys[:i+1] {
+			e := s.find(hash, k)
+			require.NotNil(t, e)
+			require.Equal(t, k, e.key())
+		}
+	}
+	require.Nil(t, s.find(hash, Key{Hi: 2, Lo: 2, Port: 1}))
+	require.Nil(t, s.find(hash+1<<16, keys[0]), "another tag")
 }
