@@ -1,14 +1,14 @@
 module github.com/seed-ee4278a0/throttled/bench
 
-go 1.26.0
+go 1.26
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/seed-ee4278a0/throttled v0.0.0
 	github.com/sethvargo/go-limiter v0.7.1
 	go.uber.org/ratelimit v0.3.1
-	golang.org/x/sync v0.25.0
-	golang.org/x/time v0.16.0
+	golang.org/x/sync v0.19.0
+	golang.org/x/time v0.14.0
 )
 
 require (

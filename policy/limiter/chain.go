@@ -35,8 +35,8 @@ type replenishing struct {
 // use; Period is the shortest, Auto true where all replenishers are, and
 // Replenish passes to each.
 //
-// The chain does not own its members: closing it leaves them open, and one may
-// be in several chains. Chain keeps no reference to the slice. It returns an
+// The chain does not own its members: closing it leaves them open, and whoever
+// waits in one goes on waiting; one may be in several chains. Chain keeps no reference to the slice. It returns an
 // error where there are no members or one is nil.
 func Chain(members ...Limiter) (Limiter, error) {
 	if err := checkMembers(members); err != nil {

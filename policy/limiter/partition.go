@@ -11,8 +11,8 @@ import (
 // runs.
 type partition[K comparable] struct {
 	key     K
-	limiter Limiter       // guarded by the shard until made is closed, then constant
-	made    chan struct{} // closed when limiter or err is there
+	made    chan struct{} // closed when limiter or err is there; nil from then on; guarded by the shard
+	limiter Limiter       // constant from then on, as is err
 	err     error
 
 	kept, manual int          // where it is in these lists; guarded by the shard
@@ -26,9 +26,9 @@ func (p *partition[K]) call(call func(Limiter) (Lease, error)) (Lease, error) {
 }
 
 // wait waits until New is done in another call.
-func (p *partition[K]) wait(ctx context.Context) (*partition[K], error) {
+func (p *partition[K]) wait(ctx context.Context, made <-chan struct{}) (*partition[K], error) {
 	select {
-	case <-p.made:
+	case <-made:
 	case <-ctx.Done():
 		p.inside.Add(-1)
 		return nil, ended(ctx)
@@ -91,13 +91,15 @@ func (t *table[K]) finish(s *tableShard[K], p *partition[K], l Limiter, err erro
 		p.limiter = l
 	}
 	p.err = err
+	made := p.made
+	p.made = nil
 	if keep {
 		t.keep(s, p, manual)
 	} else if s.byKey[p.key] == p {
 		delete(s.byKey, p.key)
 	}
 	s.mu.Unlock()
-	close(p.made)
+	close(made)
 	switch {
 	case keep:
 		t.sweeper.wake(t)

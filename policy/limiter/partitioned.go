@@ -34,7 +34,8 @@ type PartitionedOptions struct {
 	// MaxPartitions is how many keys are kept at most; 0 means any number.
 	// Where that many are, one that has nothing to remember makes room, and
 	// else a new key is denied: "too many keys". In a large table a newcomer
-	// looks at some hundred keys, the next one at those that follow.
+	// looks at some hundred keys, the next one at those that follow. New runs
+	// before that is known, since what it returns may need no room.
 	MaxPartitions int
 	// OnError gets what goes wrong where no caller can be told: errors of
 	// closing the limiters of forgotten keys, those of one sweep joined. nil
@@ -49,8 +50,8 @@ type PartitionedOptions struct {
 // forgotten only when its limiter has been idle for IdleAfter, so that being
 // forgotten brings nobody fresh permits. A limiter that was closed by somebody
 // else is replaced on the next call. Keys for which New returns [Unlimited] are
-// not kept, and New runs for each of their calls, even where there are too many
-// keys.
+// not kept, and New runs for each of their calls; they pass where there are too
+// many keys, too.
 //
 // A timer runs only while there are keys.
 type Partitioned[R any, K comparable] struct {

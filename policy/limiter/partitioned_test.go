@@ -628,7 +628,7 @@ func TestPartitionedUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
-			for i := range 20_000 {
+			for i := range 10_000 {
 				k := (i*7 + g) % len(out)
 				lease, err := table.Acquire(ctx, fmt.Sprint(k), 1)
 				if !assert.NoError(t, err) {

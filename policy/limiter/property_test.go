@@ -21,7 +21,7 @@ import (
 
 const (
 	propertyCallers = 4
-	propertySteps   = 100_000 / propertyCallers
+	propertySteps   = 50_000 / propertyCallers // and for each order
 	propertyLimit   = 7
 )
 

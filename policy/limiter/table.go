@@ -86,12 +86,12 @@ func (t *table[K]) enter(ctx context.Context, s *tableShard[K], want Partition[K
 	if p := s.byKey[want.Key]; p != nil {
 		p.entered++
 		p.inside.Add(1)
-		made := p.limiter != nil
+		made := p.made
 		s.mu.Unlock()
-		if made {
+		if made == nil {
 			return p, nil
 		}
-		return p.wait(ctx)
+		return p.wait(ctx, made)
 	}
 	if s.closed {
 		s.mu.Unlock()
