@@ -1,7 +1,8 @@
 package limiter
 
 // A Concurrency is a limiter of how many permits are out at a time. A permit is
-// out until its lease is released; one whose lease is lost never comes back.
+// out until its lease is released; one whose lease is lost never comes back. Use
+// NewConcurrency; the zero value is of no use.
 type Concurrency struct {
 	core
 	pool pool

@@ -67,7 +67,8 @@ func (c *core) init(alg algorithm, limit int, q Queue, manual bool, r reason) {
 func (c *core) now() int64 { return int64(time.Since(c.base)) }
 
 // arrival is the now of a call. A concurrency limiter that nobody leaves
-// because of the time does without: the clock would cost more than the rest.
+// because of the time does without: the clock would cost more than the rest,
+// see BenchmarkTryAcquire.
 func (c *core) arrival() int64 {
 	if c.reason == concurrencyReached && c.rules.MaxWait == 0 {
 		return 0

@@ -8,6 +8,8 @@ import "time"
 // Two full windows may meet, so that twice the limit is granted within any time
 // however short around the boundary. Where that matters use a [SlidingWindow]
 // or a [TokenBucket].
+//
+// Use NewFixedWindow; the zero value is of no use.
 type FixedWindow struct {
 	timed
 	windows windows

@@ -13,7 +13,7 @@ import (
 //
 // It passes everything on to the limiter inside, with its leases. It is a
 // [Replenisher] whatever is inside: one that is none is automatic and has a
-// period of [Never].
+// period of [Never]. Use Managed; the zero value is of no use.
 type ManagedLifetime struct {
 	inner  Limiter
 	closed atomic.Bool

@@ -54,6 +54,8 @@ type PartitionedOptions struct {
 // many keys, too.
 //
 // A timer runs only while there are keys.
+//
+// Use NewPartitioned; the zero value is of no use.
 type Partitioned[R any, K comparable] struct {
 	pick  func(R) Partition[K]
 	table table[K]

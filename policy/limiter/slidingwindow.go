@@ -13,6 +13,8 @@ const MaxSegments = 1 << 20
 // PermitLimit for any time of Window less one segment: with 10 permits for 10 s
 // in 5 segments, 20 may be granted within 8.01 s, and never more within 8 s.
 // More segments bring it closer to the window and cost 8 bytes each.
+//
+// Use NewSlidingWindow; the zero value is of no use.
 type SlidingWindow struct {
 	timed
 	windows windows

@@ -11,8 +11,8 @@ import (
 
 const (
 	tableShards = 64
-	// maxAttempts bounds the calls that one makes of a key whose limiters
-	// others close as fast as they are made.
+	// maxAttempts bounds how many limiters of a key a call tries that others
+	// close as fast as they are made.
 	maxAttempts = 16
 )
 

@@ -12,6 +12,8 @@ import (
 // Over any time T it grants at most TokenLimit + T*TokensPerPeriod/Period
 // tokens. The rate is kept as the fraction it is, so none is ever lost or
 // gained to rounding.
+//
+// Use NewTokenBucket; the zero value is of no use.
 type TokenBucket struct {
 	timed
 	bucket bucket
@@ -54,11 +56,10 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 
 // A bucket is the algorithm of a TokenBucket. A token is as many units as its
 // period has nanoseconds, so that a nanosecond brings TokensPerPeriod of them
-// (both reduced by what divides them) and nothing is divided until somebody
-// wants to know a time or a number. It
-// keeps the reading of a meter that counts the units since the start at which
-// it is full again: the virtual scheduling form of the generic cell rate
-// algorithm (ITU-T I.371).
+// (both reduced by what divides them), and nothing is divided until somebody
+// wants to know a time or a number. It keeps the reading of a meter that counts
+// the units since the start at which it is full again: the virtual scheduling
+// form of the generic cell rate algorithm (ITU-T I.371).
 //
 // A reading is below 2^126, as is the capacity, and so is what a call asks
 // for; no sum reaches 2^128.
