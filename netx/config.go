@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
 // Protocol of a listener.
@@ -56,11 +57,15 @@ const (
 	DefaultMaxSessions    = 10_000
 	DefaultMaxDatagram    = MaxDatagram
 	DefaultMaxConnections = 10_000
+	DefaultQueueMaxWait   = 5 * time.Second
 	DefaultDialTimeout    = 5 * time.Second
 )
 
 // MaxDatagram is the largest payload that fits into a UDP datagram over IPv4.
 const MaxDatagram = 65_507
+
+// MaxQueueLimit is the most connections that may wait at a listener.
+const MaxQueueLimit = 1 << 20
 
 // maxCap bounds what may be written as a cap; a machine gives up much earlier.
 const maxCap = 1 << 22
@@ -100,13 +105,25 @@ type UDPOptions struct {
 // TCPOptions are those of a TCP listener. Zero fields mean the default behind
 // them.
 type TCPOptions struct {
-	MaxConnections      int           // 0 = 10000, less where the descriptor limit is lower
-	MaxConnectionsPerIP int           // 0 = no cap
-	DialTimeout         time.Duration // 0 = 5 s
-	FirstByteTimeout    time.Duration // 0 = none
-	IdleTimeout         time.Duration // 0 = none
-	OnLimit             OnLimit
-	Reject              Reject
+	// MaxConnections is the most connections that are served at a time. 0 =
+	// 10000, less where the descriptor limit is lower.
+	MaxConnections int
+	// MaxConnectionsPerIP is the most of an address at a time, those that wait
+	// included. 0 = no cap.
+	MaxConnectionsPerIP int
+	// Queue is where connections over MaxConnections wait, before the upstream
+	// is dialled; nothing is read from them meanwhile. Limit is how many, up to
+	// MaxQueueLimit; 0 turns them away at once. MaxWait 0 = 5 s. A client that
+	// resets its connection, or ends it without having sent anything, gives up
+	// its place; one that has sent a request before its end is still served.
+	Queue       limiter.Queue
+	DialTimeout time.Duration // 0 = 5 s
+	// FirstByteTimeout closes a connection whose client sends nothing for so
+	// long from when it is served; time in the queue does not count. 0 = none.
+	FirstByteTimeout time.Duration
+	IdleTimeout      time.Duration // 0 = none
+	OnLimit          OnLimit
+	Reject           Reject
 }
 
 // GatewayConfig is what StartGateway builds a gateway from.
@@ -138,49 +155,75 @@ func (c GatewayConfig) validate() error {
 }
 
 // problems are the mistakes of a listener that show without the others.
-func (l ListenerConfig) problems() (errs []error) {
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+func (l ListenerConfig) problems() []error {
+	var m mistakes
 	if l.Name == "" {
-		bad("Name is empty")
+		m.add("Name is empty")
 	}
 	if l.Protocol > TCP {
-		bad("Protocol: %v is neither udp nor tcp", l.Protocol)
+		m.add("Protocol: %v is neither udp nor tcp", l.Protocol)
 	}
 	if !l.Listen.IsValid() {
-		bad("Listen: no address")
+		m.add("Listen: no address")
 	} else if l.Listen.Addr().IsMulticast() {
-		bad("Listen: %v is a multicast address", l.Listen)
+		m.add("Listen: %v is a multicast address", l.Listen)
 	}
 	if err := checkUpstream(l.Upstream); err != nil {
-		bad("Upstream: %w", err)
+		m.add("Upstream: %w", err)
 	}
-	notNegative := func(field string, n int64) {
-		if n < 0 {
-			bad("%s: %d is negative", field, n)
-		}
+	l.UDP.check(&m)
+	l.TCP.check(&m)
+	if l.Protocol == UDP && l.TCP.Queue.Limit > 0 {
+		m.add("TCP.Queue.Limit: %d on a udp listener, which has no connections that could wait", l.TCP.Queue.Limit)
 	}
-	notNegative("UDP.SessionIdle", int64(l.UDP.SessionIdle))
-	isCap := func(field string, n int) {
-		if n < 0 || n > maxCap {
-			bad("%s: %d is outside 1..%d (0 means the default)", field, n, maxCap)
-		}
+	return m
+}
+
+func (o UDPOptions) check(m *mistakes) {
+	m.negative("UDP.SessionIdle", int64(o.SessionIdle))
+	m.limit("UDP.MaxSessions", o.MaxSessions)
+	if n := o.MaxDatagram; n < 0 || n > MaxDatagram {
+		m.add("UDP.MaxDatagram: %d is outside 1..%d", n, MaxDatagram)
 	}
-	isCap("UDP.MaxSessions", l.UDP.MaxSessions)
-	if n := l.UDP.MaxDatagram; n < 0 || n > MaxDatagram {
-		bad("UDP.MaxDatagram: %d is outside 1..%d", n, MaxDatagram)
+}
+
+func (o TCPOptions) check(m *mistakes) {
+	m.limit("TCP.MaxConnections", o.MaxConnections)
+	m.negative("TCP.MaxConnectionsPerIP", int64(o.MaxConnectionsPerIP))
+	if n := o.Queue.Limit; n < 0 || n > MaxQueueLimit {
+		m.add("TCP.Queue.Limit: %d is outside 0..%d", n, MaxQueueLimit)
 	}
-	isCap("TCP.MaxConnections", l.TCP.MaxConnections)
-	notNegative("TCP.MaxConnectionsPerIP", int64(l.TCP.MaxConnectionsPerIP))
-	notNegative("TCP.DialTimeout", int64(l.TCP.DialTimeout))
-	notNegative("TCP.FirstByteTimeout", int64(l.TCP.FirstByteTimeout))
-	notNegative("TCP.IdleTimeout", int64(l.TCP.IdleTimeout))
-	if l.TCP.OnLimit > CloseConn {
-		bad("TCP.OnLimit: %d is neither Pause nor CloseConn", l.TCP.OnLimit)
+	if o.Queue.Order > limiter.NewestFirst {
+		m.add("TCP.Queue.Order: %d is neither OldestFirst nor NewestFirst", o.Queue.Order)
 	}
-	if l.TCP.Reject > RejectSilent {
-		bad("TCP.Reject: %d is none of RejectRST, RejectClose and RejectSilent", l.TCP.Reject)
+	m.negative("TCP.Queue.MaxWait", int64(o.Queue.MaxWait))
+	m.negative("TCP.DialTimeout", int64(o.DialTimeout))
+	m.negative("TCP.FirstByteTimeout", int64(o.FirstByteTimeout))
+	m.negative("TCP.IdleTimeout", int64(o.IdleTimeout))
+	if o.OnLimit > CloseConn {
+		m.add("TCP.OnLimit: %d is neither Pause nor CloseConn", o.OnLimit)
 	}
-	return errs
+	if o.Reject > RejectSilent {
+		m.add("TCP.Reject: %d is none of RejectRST, RejectClose and RejectSilent", o.Reject)
+	}
+}
+
+// mistakes collects what is wrong with a listener.
+type mistakes []error
+
+func (m *mistakes) add(format string, args ...any) { *m = append(*m, fmt.Errorf(format, args...)) }
+
+func (m *mistakes) negative(field string, n int64) {
+	if n < 0 {
+		m.add("%s: %d is negative", field, n)
+	}
+}
+
+// limit checks one of the caps that the descriptor limit has a say in.
+func (m *mistakes) limit(field string, n int) {
+	if n < 0 || n > maxCap {
+		m.add("%s: %d is outside 1..%d (0 means the default)", field, n, maxCap)
+	}
 }
 
 // clashes are the mistakes of a listener against those before it.
@@ -231,6 +274,9 @@ func (l ListenerConfig) withDefaults() ListenerConfig {
 	}
 	if l.UDP.MaxDatagram == 0 {
 		l.UDP.MaxDatagram = DefaultMaxDatagram
+	}
+	if l.TCP.Queue.MaxWait == 0 {
+		l.TCP.Queue.MaxWait = DefaultQueueMaxWait
 	}
 	if l.TCP.DialTimeout == 0 {
 		l.TCP.DialTimeout = DefaultDialTimeout

@@ -19,6 +19,7 @@ const (
 	dropBogon
 	dropUpstreamError
 	dropConnectionsFull
+	dropQueueFull
 	dropDraining
 	dropReasons // how many there are
 )
@@ -26,7 +27,8 @@ const (
 func (r dropReason) String() string {
 	return [dropReasons]string{
 		"soft_throttle", "hard_lockout", "sessions_full", "oversize", "self",
-		"bogon", "upstream_error", "connections_full", "draining",
+		"bogon", "upstream_error", "connections_full", "queue_full",
+		"draining",
 	}[r]
 }
 

@@ -17,6 +17,8 @@ const (
 	fdsPerConnection = 3
 	// The built-in echo server holds the other end of a connection.
 	fdsPerEchoConnection = fdsPerConnection + 1
+	// A connection that waits in the queue has no upstream yet.
+	fdsPerWaiter = 1
 	// Of an event loop: its socket, epoll and eventfd, and beside it those of
 	// the replies and one socket in quarantine.
 	fdsPerLoop = 7
@@ -52,6 +54,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 	for i := range listeners {
 		l := &listeners[i]
 		fixed += loopCount() * fdsPerLoop
+		written += l.TCP.Queue.Limit * fdsPerWaiter // 0 for UDP
 		if n, _ := l.connCap(); *n == 0 {
 			open = append(open, l)
 		} else {
@@ -60,7 +63,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 	}
 	left := free - fixed - written
 	if left < 0 && written > 0 {
-		return fmt.Errorf("netx: the caps of sessions and connections need %d descriptors, the limit of %d leaves %d for them",
+		return fmt.Errorf("netx: the caps of sessions, connections and queues need %d descriptors, the limit of %d leaves %d for them",
 			written, limit, max(free-fixed, 0))
 	}
 	// Those that want least first, so that what they leave goes to the others.

@@ -15,12 +15,14 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
 // A tcpServer is one TCP listener. gnet accepts, and OnOpen decides there and
 // then: a connection is turned away, or it leaves the event loop as a
-// net.TCPConn and a relay takes it to the upstream. So the loop never holds
-// more than the one connection that it is deciding about, however many arrive.
+// net.TCPConn and a relay takes it to the upstream, at once or after it has
+// waited for a place. So the loop never holds more than the one connection that
+// it is deciding about, however many arrive.
 //
 // In the counters a packet is a connection. It ends as forwarded once the
 // upstream has answered, or as dropped for one reason.
@@ -35,9 +37,11 @@ type tcpServer struct {
 	lock   *addrLock
 	super  *supervisor
 
-	slots     *connSlots
-	splices   chan struct{} // one for each relay that may hold a pipe right now
-	buffers   sync.Pool     // of *[bufferSize]byte
+	perIP     *ipSlots
+	places    *limiter.Concurrency // one for each connection that is served; closed by drain
+	waiting   chan struct{}        // one for each connection that waits for a place
+	splices   chan struct{}        // one for each relay that may hold a pipe right now
+	buffers   sync.Pool            // of *[bufferSize]byte
 	lookEvery time.Duration
 	draining  atomic.Bool
 
@@ -53,13 +57,22 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 	if a, err := netip.ParseAddrPort(cfg.Upstream); err == nil && f.self[TCP].reaches(a) {
 		return nil, errCircle(cfg.Upstream)
 	}
+	places, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{
+		PermitLimit: cfg.TCP.MaxConnections,
+		Queue:       cfg.TCP.Queue,
+	})
+	if err != nil {
+		return nil, err
+	}
 	s := &tcpServer{
 		cfg:     cfg,
 		engine:  f.engine,
 		log:     f.log.With("listener", cfg.Name),
 		self:    &f.self[TCP],
 		lock:    lock,
-		slots:   newConnSlots(cfg.TCP.MaxConnections, cfg.TCP.MaxConnectionsPerIP),
+		perIP:   newIPSlots(cfg.TCP.MaxConnectionsPerIP),
+		places:  places,
+		waiting: make(chan struct{}, cfg.TCP.Queue.Limit+1), // and one that comes while the oldest goes
 		splices: make(chan struct{}, maxSplices(cfg.TCP.MaxConnections)),
 
 		lookEvery: lookEvery,
@@ -78,12 +91,17 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 
 func (s *tcpServer) start() error         { return s.super.start() }
 func (s *tcpServer) addr() netip.AddrPort { return s.cfg.Listen }
-func (s *tcpServer) drain()               { s.draining.Store(true) }
-func (s *tcpServer) active() int64        { return s.connections.Load() }
+func (s *tcpServer) active() int64        { return s.connections.Load() + int64(len(s.waiting)) }
 func (s *tcpServer) restarts() int64      { return s.super.restarts() }
 
-func (s *tcpServer) close() error {
+// drain also ends those who wait: whoever is served goes on.
+func (s *tcpServer) drain() {
 	s.draining.Store(true)
+	s.places.Close()
+}
+
+func (s *tcpServer) close() error {
+	s.drain()
 	s.super.stop() // after which OnOpen starts no relay
 	s.cancel()
 	s.relays.Wait()
@@ -106,44 +124,65 @@ func (s *tcpServer) OnBoot(gnet.Engine) gnet.Action {
 // on in a duplicate, so the client sees nothing of that.
 func (s *tcpServer) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s.packets.Add(1)
-	from := addrPort(c.RemoteAddr())
-	if reason, ok := s.admit(from); !ok {
+	if reason, ok := s.admit(c, addrPort(c.RemoteAddr())); !ok {
 		s.drop(reason)
 		prepareReject(c, c.Fd(), s.cfg.TCP.Reject)
-		return nil, gnet.Close
 	}
-	client, err := adopt(c)
-	if err != nil {
-		s.release(from)
-		s.drop(dropConnectionsFull)
-		s.logFull(err)
-		prepareReject(c, c.Fd(), s.cfg.TCP.Reject)
-		return nil, gnet.Close
-	}
-	s.relays.Go(func() { s.serve(client, from) })
 	return nil, gnet.Close
 }
 
 // admit asks the engine before it looks at the caps: who knocks too often is
 // in violation whether there was a place for him or not.
-func (s *tcpServer) admit(from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) admit(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
 	if s.draining.Load() {
 		return dropDraining, false
 	}
 	if d := s.engine.EvaluatePolicy(from, s.cfg.Policy); !d.Allowed {
 		return denied(d), false
 	}
-	if !s.slots.take(from.Addr()) {
+	if !s.perIP.take(from.Addr()) {
 		s.logFull(nil)
 		return dropConnectionsFull, false
 	}
-	s.connections.Add(1)
-	return 0, true
+	reason, ok := s.place(c, from)
+	if !ok {
+		s.perIP.free(from.Addr())
+	}
+	return reason, ok
 }
 
-func (s *tcpServer) release(from netip.AddrPort) {
-	s.slots.free(from.Addr())
-	s.connections.Add(-1)
+// place sees to it that the connection is served, now or when its turn comes.
+func (s *tcpServer) place(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
+	place, err := s.places.TryAcquire(1)
+	q := &s.cfg.TCP.Queue
+	switch {
+	case err != nil: // closed a moment ago
+		return dropDraining, false
+	case place.Acquired():
+		return s.begin(c, from, place)
+	case q.Limit == 0:
+		s.logFull(nil)
+		return dropConnectionsFull, false
+	case q.Order == limiter.OldestFirst && s.places.Stats().Queued >= int64(q.Limit):
+		// What the queue would say, without the cost of getting there: only
+		// this loop puts anybody into it.
+		s.logFull(nil)
+		return dropQueueFull, false
+	}
+	return s.wait(c, from)
+}
+
+// begin starts the relay of a connection that has its place.
+func (s *tcpServer) begin(c gnet.Conn, from netip.AddrPort, place limiter.Lease) (dropReason, bool) {
+	client, err := adopt(c)
+	if err != nil {
+		place.Release()
+		s.logFull(err)
+		return dropConnectionsFull, false
+	}
+	s.connections.Add(1)
+	s.relays.Go(func() { s.serve(client, from, place) })
+	return 0, true
 }
 
 func (s *tcpServer) logFull(err error) {
@@ -172,9 +211,13 @@ func adopt(c gnet.Conn) (*net.TCPConn, error) {
 	return tcp, nil
 }
 
-// serve takes an admitted connection from the dial to its end.
-func (s *tcpServer) serve(client *net.TCPConn, from netip.AddrPort) {
-	defer s.release(from)
+// serve takes a connection that has its place from the dial to its end.
+func (s *tcpServer) serve(client *net.TCPConn, from netip.AddrPort, place limiter.Lease) {
+	defer func() {
+		s.perIP.free(from.Addr())
+		s.connections.Add(-1)
+		place.Release() // last: whoever gets it counts from then on
+	}()
 	r := newRelay(s, client, from)
 	upstream, err := s.dial()
 	if err != nil {

@@ -32,10 +32,12 @@ func relayOne(t *testing.T, p policy.Policy, upstream string) (client *net.TCPCo
 	accepted, err := l.AcceptTCP()
 	require.NoError(t, err)
 	from := addrPort(accepted.RemoteAddr())
-	_, admitted := s.admit(from)
-	require.True(t, admitted)
+	place, err := s.places.TryAcquire(1)
+	require.NoError(t, err)
+	require.True(t, s.perIP.take(from.Addr()))
+	s.connections.Add(1)
 	ended = make(chan struct{})
-	s.relays.Go(func() { defer close(ended); s.serve(accepted, from) })
+	s.relays.Go(func() { defer close(ended); s.serve(accepted, from, place) })
 	t.Cleanup(func() { assert.NoError(t, s.close()) })
 	return client, ended
 }

@@ -5,53 +5,45 @@ import (
 	"sync"
 )
 
-// connSlots are the places for connections: so many in all and, where perIP is
-// not 0, so many for each address.
-type connSlots struct {
-	max, perIP int
+// ipSlots are the places that each address has for its connections, served and
+// waiting: else one address could fill the queue. Without a cap they are
+// endless and nothing is counted.
+type ipSlots struct {
+	most int // 0 = no cap
 
-	mu   sync.Mutex // guards what follows
-	used int
-	byIP map[netip.Addr]int // only addresses that hold a place; nil without perIP
+	mu   sync.Mutex // guards used
+	used map[netip.Addr]int
 }
 
-func newConnSlots(max, perIP int) *connSlots {
-	s := &connSlots{max: max, perIP: perIP}
-	if perIP > 0 {
-		s.byIP = make(map[netip.Addr]int)
-	}
-	return s
+func newIPSlots(most int) *ipSlots {
+	return &ipSlots{most: most, used: make(map[netip.Addr]int)}
 }
 
 // take says whether there was a place for the address.
-func (s *connSlots) take(a netip.Addr) bool {
+func (s *ipSlots) take(a netip.Addr) bool {
+	if s.most == 0 {
+		return true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used >= s.max {
+	a = a.Unmap()
+	if s.used[a] >= s.most {
 		return false
 	}
-	if s.byIP != nil {
-		a = a.Unmap()
-		if s.byIP[a] >= s.perIP {
-			return false
-		}
-		s.byIP[a]++
-	}
-	s.used++
+	s.used[a]++
 	return true
 }
 
 // free gives back a place that take gave to the address.
-func (s *connSlots) free(a netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.used--
-	if s.byIP == nil {
+func (s *ipSlots) free(a netip.Addr) {
+	if s.most == 0 {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	a = a.Unmap()
-	if s.byIP[a]--; s.byIP[a] == 0 {
-		delete(s.byIP, a)
+	if s.used[a]--; s.used[a] == 0 {
+		delete(s.used, a)
 	}
 }
 

@@ -71,6 +71,27 @@ func hasGone(c *net.TCPConn, broken bool) (gone bool) {
 	return gone
 }
 
+// departed waits until the peer has left: it has reset the connection, or shut
+// it down with nothing before that is still to be read. One that has shut its
+// side down behind a request may be waiting for the answer; whether it is can
+// only be known from the reset that answers a write. It reads nothing. An error
+// is that of the deadline, or of a connection that was closed.
+func departed(raw syscall.RawConn) error {
+	return raw.Read(func(fd uintptr) bool { return hasLeft(int(fd)) })
+}
+
+func hasLeft(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	switch {
+	case err != nil || info.State == unix.BPF_TCP_CLOSE:
+		return err == nil
+	case info.State != unix.BPF_TCP_CLOSE_WAIT:
+		return false
+	}
+	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	return err == nil && n == 0
+}
+
 // sendState says whether the peer has yet to acknowledge something, and how
 // many bytes it has acknowledged.
 func sendState(c *net.TCPConn) (pending bool, acked uint64) {
