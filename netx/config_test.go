@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
 func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
@@ -22,8 +24,10 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		{Protocol: 7, Upstream: "host:0", UDP: UDPOptions{SessionIdle: -1, MaxSessions: -1, MaxDatagram: MaxDatagram + 1}},
 		{Name: "t", Protocol: TCP, Listen: at, Upstream: ":80", TCP: TCPOptions{
 			MaxConnections: -1, MaxConnectionsPerIP: -1, DialTimeout: -1, FirstByteTimeout: -1, IdleTimeout: -1,
+			Queue:   limiter.Queue{Limit: -1, Order: 9, MaxWait: -1},
 			OnLimit: 9, Reject: 9,
 		}},
+		{Name: "q", Listen: at, Upstream: Echo, TCP: TCPOptions{Queue: limiter.Queue{Limit: MaxQueueLimit + 1}}},
 		{Name: "m", Listen: netip.MustParseAddrPort("224.0.0.1:7000"), Upstream: Echo},
 	}})
 	require.Error(t, err)
@@ -39,7 +43,10 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		"UDP.SessionIdle", "UDP.MaxSessions", "UDP.MaxDatagram: 65508",
 		`listener t: Upstream: ":80"`,
 		"TCP.MaxConnections:", "TCP.MaxConnectionsPerIP", "TCP.DialTimeout", "TCP.FirstByteTimeout",
+		"TCP.Queue.Limit: -1 is outside 0..1048576", "TCP.Queue.Order", "TCP.Queue.MaxWait",
 		"TCP.IdleTimeout", "TCP.OnLimit", "TCP.Reject",
+		"listener q: TCP.Queue.Limit: 1048577 is outside 0..1048576",
+		"listener q: TCP.Queue.Limit: 1048577 on a udp listener",
 		"listener m: Listen: 224.0.0.1:7000 is a multicast",
 	} {
 		assert.ErrorContains(t, err, want)
@@ -74,6 +81,8 @@ func TestFitCaps(t *testing.T) {
 	tcp := ListenerConfig{Name: "t", Protocol: TCP, Upstream: "h:1"}
 	written := tcp
 	written.TCP.MaxConnections = 100
+	queue, both := tcp, written
+	queue.TCP.Queue.Limit, both.TCP.Queue.Limit = 50, 50
 	for _, tc := range []struct {
 		name      string
 		listeners []ListenerConfig
@@ -86,6 +95,11 @@ func TestFitCaps(t *testing.T) {
 		{"what one leaves goes to the other", []ListenerConfig{tcp, udp}, 2*loops + 12_500 + 5000*fdsPerConnection, []int{5000, 10_000}, true},
 		{"written is kept", []ListenerConfig{written, udp}, 2*loops + 100*fdsPerConnection + 500, []int{100, sessionsFor(500)}, true},
 		{"written does not fit", []ListenerConfig{written}, loops + 100*fdsPerConnection - 1, nil, false},
+		{"a queue is kept", []ListenerConfig{queue, udp}, 2*loops + 50 + 6000, []int{3000 / fdsPerConnection, sessionsFor(3000)}, true},
+		{"a queue and a cap", []ListenerConfig{both}, loops + 50 + 100*fdsPerConnection, []int{100}, false},
+		{"a queue too long beside a cap", []ListenerConfig{both}, loops + 50 + 100*fdsPerConnection - 1, nil, false},
+		{"a queue too long", []ListenerConfig{queue}, loops + 49, nil, false},
+		{"a queue that leaves nothing", []ListenerConfig{queue}, loops + 50, nil, false},
 		{"nothing left", []ListenerConfig{udp, tcp}, 2*loops + 1, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -103,6 +117,14 @@ func TestFitCaps(t *testing.T) {
 			assert.Equal(t, tc.lowered, len(out) > 0, "log: %s", out)
 		})
 	}
+}
+
+// A refusal has the numbers that there are to choose from.
+func TestFitCapsCountsTheQueue(t *testing.T) {
+	l := ListenerConfig{Name: "t", Protocol: TCP, Upstream: "h:1"}
+	l.TCP.MaxConnections, l.TCP.Queue.Limit = 100, 1000
+	err := fitCaps([]ListenerConfig{l}, loopCount()*fdsPerLoop+800, 1024, textLog(io.Discard))
+	assert.EqualError(t, err, "netx: the caps of sessions, connections and queues need 1300 descriptors, the limit of 1024 leaves 800 for them")
 }
 
 func sessionsFor(fds int) int { return fds * quarantineShare / (quarantineShare + 1) }

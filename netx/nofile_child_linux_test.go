@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,10 +22,12 @@ import (
 
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 	"github.com/seed-ee4278a0/throttled/tokenbucket"
 )
 
-// lowLimitEnv makes the test binary a gateway with few descriptors.
+// lowLimitEnv makes the test binary a gateway with few descriptors, with a
+// queue of so many connections.
 const (
 	lowLimitEnv = "THROTTLED_TEST_LOW_LIMIT"
 	lowLimit    = 256
@@ -48,7 +51,7 @@ func TestFewDescriptors(t *testing.T) {
 		}
 		os.Exit(0)
 	}
-	child := startChild(t)
+	child := startChild(t, 0)
 	state := child.ask(t, "state")
 	// One client, as each new one takes a session.
 	datagrams, err := net.Dial("udp", state.UDP.String())
@@ -87,6 +90,27 @@ func TestFewDescriptors(t *testing.T) {
 		child.ask(t, "free")
 		require.Eventually(t, serves, settled, 10*time.Millisecond)
 	})
+}
+
+// Connections come and are put out of the queue by newer ones much faster than
+// they are served; however the goroutines that see to it are scheduled, no more
+// of them are open than were planned for.
+func TestFewDescriptorsWithQueue(t *testing.T) {
+	const connects, queue = 2000, 16
+	child := startChild(t, queue)
+	before := child.ask(t, "state")
+	open := connectAll(before.TCP, connects)
+	busy := child.ask(t, "state")
+	assert.LessOrEqual(t, busy.Listeners[1].ConnectionsActive, int64(lowLimit/fdsPerConnection))
+	assert.Positive(t, busy.Listeners[1].Dropped["queue_full"])
+	assert.Zero(t, busy.Listeners[1].Dropped["connections_full"], "short of descriptors")
+	for _, c := range open {
+		c.Close()
+	}
+	require.Eventually(t, func() bool { return echoesTCP(before.TCP) }, settled, 10*time.Millisecond)
+	after := child.ask(t, "state")
+	assert.EqualValues(t, before.Restarts, after.Restarts, "a burst must not end an engine")
+	assert.GreaterOrEqual(t, after.Listeners[1].Packets, int64(connects))
 }
 
 // connectAll opens n connections at once and returns those that stayed.
@@ -137,10 +161,10 @@ type child struct {
 	out *bufio.Reader
 }
 
-func startChild(t *testing.T) *child {
+func startChild(t *testing.T, queue int) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestFewDescriptors$")
-	cmd.Env = append(os.Environ(), lowLimitEnv+"=1")
+	cmd.Env = append(os.Environ(), lowLimitEnv+"="+strconv.Itoa(queue))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -166,6 +190,10 @@ func (c *child) ask(t *testing.T, command string) (state childState) {
 
 // lowLimitChild serves UDP and TCP and answers commands until its input ends.
 func lowLimitChild(in io.Reader, out io.Writer) error {
+	queue, err := strconv.Atoi(os.Getenv(lowLimitEnv))
+	if err != nil {
+		return err
+	}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: lowLimit, Max: lowLimit}); err != nil {
 		return err
 	}
@@ -179,7 +207,7 @@ func lowLimitChild(in io.Reader, out io.Writer) error {
 	defer e.Close()
 	g, err := StartGateway(GatewayConfig{Engine: e, Listeners: []ListenerConfig{
 		{Name: "udp", Protocol: UDP, Listen: loopback(0), Upstream: Echo, UDP: UDPOptions{MaxSessions: 20}},
-		{Name: "tcp", Protocol: TCP, Listen: loopback(0), Upstream: Echo},
+		{Name: "tcp", Protocol: TCP, Listen: loopback(0), Upstream: Echo, TCP: TCPOptions{Queue: queueOf(queue, limiter.NewestFirst)}},
 	}})
 	if err != nil {
 		return err
