@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx"
 	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 	"github.com/seed-ee4278a0/throttled/tokenbucket"
 )
 
@@ -50,8 +51,8 @@ listeners:
     protocol: tcp
     listen: "[::1]:8080"
     upstream: web.example:80
-    tcp: {max_connections: 99, max_connections_per_ip: 3, dial_timeout: 1s, first_byte_timeout: 2s,
-          idle_timeout: 3s, on_limit: close, reject: silent}
+    tcp: {max_connections: 99, max_connections_per_ip: 3, queue: {limit: 50, order: newest_first, max_wait: 4s},
+          dial_timeout: 1s, first_byte_timeout: 2s, idle_timeout: 3s, on_limit: close, reject: silent}
 `
 
 func TestParseReadsEveryKey(t *testing.T) {
@@ -93,8 +94,9 @@ func TestParseReadsEveryKey(t *testing.T) {
 	assert.Equal(t, "0.0.0.0:27015", c.Listeners[0].Listen.String())
 	assert.Equal(t, "127.0.0.1:27016", c.Listeners[0].Upstream)
 	assert.Equal(t, netx.TCPOptions{
-		MaxConnections: 99, MaxConnectionsPerIP: 3, DialTimeout: time.Second, FirstByteTimeout: 2 * time.Second,
-		IdleTimeout: 3 * time.Second, OnLimit: netx.CloseConn, Reject: netx.RejectSilent,
+		MaxConnections: 99, MaxConnectionsPerIP: 3,
+		Queue:       limiter.Queue{Limit: 50, Order: limiter.NewestFirst, MaxWait: 4 * time.Second},
+		DialTimeout: time.Second, FirstByteTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, OnLimit: netx.CloseConn, Reject: netx.RejectSilent,
 	}, c.Listeners[1].TCP)
 	assert.Equal(t, "default", c.Listeners[1].PolicyName)
 	assert.Equal(t, netx.TCP, c.Listeners[1].Protocol)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee4278a0/throttled/netx"
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
 // maxDatagram is the largest payload of a UDP datagram.
@@ -22,12 +23,16 @@ func (d *decoder) listener(c *Config, v value) {
 		{"upstream", "upstream", parsed(&l.Upstream, allowedUpstream, parseUpstream)},
 		{"policy", "policy", text(&l.PolicyName, "the name of a policy")},
 		{"udp", "udp", func(d *decoder, v value) { d.udp(&l.UDP, v) }},
-		{"tcp", "tcp", func(d *decoder, v value) { d.tcp(&l.TCP, v) }},
+		{"tcp", "tcp", func(d *decoder, v value) { d.tcp(&l.TCP, v, at) }},
 	})
 	if !ok {
 		return
 	}
 	d.required(v, at, "name", "protocol", "listen", "upstream")
+	protocol, _, _ := scalar(d.resolve(at["protocol"]).node)
+	if n := l.TCP.Queue.Limit; n > 0 && protocol == netx.UDP.String() {
+		d.wrong(d.resolve(at["queue.limit"]), "%d on a udp listener, which has no connections that could wait; allowed: 0", n)
+	}
 	if other := at[otherProtocol(l.Protocol)]; other.node != d.resolve(v).node {
 		line, column := position(other.node)
 		d.warnings = append(d.warnings, Mistake{line, column, other.path, fmt.Sprintf("has no effect on a %s listener", l.Protocol)})
@@ -51,15 +56,25 @@ func (d *decoder) udp(o *netx.UDPOptions, v value) {
 	})
 }
 
-func (d *decoder) tcp(o *netx.TCPOptions, v value) {
-	d.mapping(v, nil, []field{
+func (d *decoder) tcp(o *netx.TCPOptions, v value, at places) {
+	d.mapping(v, at, []field{
 		{"max_connections", "", count(&o.MaxConnections)},
 		{"max_connections_per_ip", "", countOrZero(&o.MaxConnectionsPerIP)},
+		{"queue", "", func(d *decoder, v value) { d.queue(&o.Queue, v, at) }},
 		{"dial_timeout", "", duration(&o.DialTimeout)},
 		{"first_byte_timeout", "", durationOrZero(&o.FirstByteTimeout)},
 		{"idle_timeout", "", durationOrZero(&o.IdleTimeout)},
 		{"on_limit", "", choice(&o.OnLimit, []string{"pause", "close"}, []netx.OnLimit{netx.Pause, netx.CloseConn})},
 		{"reject", "", choice(&o.Reject, []string{"rst", "close", "silent"}, []netx.Reject{netx.RejectRST, netx.RejectClose, netx.RejectSilent})},
+	})
+}
+
+func (d *decoder) queue(q *limiter.Queue, v value, at places) {
+	allowed := fmt.Sprintf("0 to %d", netx.MaxQueueLimit)
+	d.mapping(v, at, []field{
+		{"limit", "queue.limit", whole(&q.Limit, 0, netx.MaxQueueLimit, allowed)},
+		{"order", "", choice(&q.Order, []string{"oldest_first", "newest_first"}, []limiter.Order{limiter.OldestFirst, limiter.NewestFirst})},
+		{"max_wait", "", duration(&q.MaxWait)},
 	})
 }
 

@@ -226,15 +226,43 @@ var wrong = []struct {
 		"2:122: listeners[0].udp.max_datagram: 65508 is too large; allowed: 1 to 65507",
 		"2:129: listeners[0].udp.max_reply_ratio: unknown key; allowed: session_idle, max_sessions, max_datagram",
 	}},
-	{"tcp", "listeners:\n  - name: a\n    protocol: tcp\n    listen: 127.0.0.1:1\n    upstream: echo\n    tcp: {max_connections: 0, max_connections_per_ip: -1, dial_timeout: 0s, first_byte_timeout: 1, on_limit: drop, reject: none, queue: 1}\n", []string{
+	{"tcp", "listeners:\n  - name: a\n    protocol: tcp\n    listen: 127.0.0.1:1\n    upstream: echo\n    tcp: {max_connections: 0, max_connections_per_ip: -1, dial_timeout: 0s, first_byte_timeout: 1, on_limit: drop, reject: none, lazy: 1}\n", []string{
 		"6:28: listeners[0].tcp.max_connections: 0 has no meaning here; allowed: 1 or more",
 		"6:55: listeners[0].tcp.max_connections_per_ip: -1 is negative; allowed: 0 or more",
 		"6:73: listeners[0].tcp.dial_timeout: 0s has no meaning here; allowed: more than 0",
 		"6:97: listeners[0].tcp.first_byte_timeout: 1 has no unit; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h",
 		`6:110: listeners[0].tcp.on_limit: "drop" is not known; allowed: pause, close`,
 		`6:124: listeners[0].tcp.reject: "none" is not known; allowed: rst, close, silent`,
-		"6:130: listeners[0].tcp.queue: unknown key; allowed: max_connections, max_connections_per_ip, dial_timeout, " +
+		"6:130: listeners[0].tcp.lazy: unknown key; allowed: max_connections, max_connections_per_ip, queue, dial_timeout, " +
 			"first_byte_timeout, idle_timeout, on_limit, reject",
+	}},
+	{"tcp queue", "listeners:\n" +
+		"  - &a {name: a, protocol: tcp, listen: 127.0.0.1:1, upstream: echo, tcp: {queue: {limit: -1, order: fifo, max_wait: 0s, max_wiat: 1s}}}\n" +
+		"  - {<<: *a, name: b, listen: 127.0.0.1:2, tcp: {queue: {limit: 1048577, order: 1, max_wait: 5}}}\n" +
+		"  - {<<: *a, name: c, listen: 127.0.0.1:3, tcp: {queue: {limit: 1e3, order: [newest_first], max_wait: -5s}}}\n" +
+		"  - {<<: *a, name: d, listen: 127.0.0.1:4, tcp: {queue: 7}}\n" +
+		"  - {<<: *a, name: e, listen: 127.0.0.1:5, tcp: {queue: {limit: , order: oldest_first}}}\n", []string{
+		"2:91: listeners[0].tcp.queue.limit: -1 is negative; allowed: 0 to 1048576",
+		`2:102: listeners[0].tcp.queue.order: "fifo" is not known; allowed: oldest_first, newest_first`,
+		"2:118: listeners[0].tcp.queue.max_wait: 0s has no meaning here; allowed: more than 0",
+		"2:122: listeners[0].tcp.queue.max_wiat: unknown key, did you mean max_wait?; allowed: limit, order, max_wait",
+		"3:65: listeners[1].tcp.queue.limit: 1048577 is too large; allowed: 0 to 1048576",
+		"3:81: listeners[1].tcp.queue.order: 1 is not known; allowed: oldest_first, newest_first",
+		"3:94: listeners[1].tcp.queue.max_wait: 5 has no unit; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h",
+		`4:65: listeners[2].tcp.queue.limit: "1e3" is not a whole number; allowed: 0 to 1048576`,
+		"4:77: listeners[2].tcp.queue.order: a list; allowed: oldest_first, newest_first",
+		"4:103: listeners[2].tcp.queue.max_wait: -5s is negative; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h",
+		"5:57: listeners[3].tcp.queue: 7; allowed: a mapping with the keys limit, order, max_wait",
+		"6:58: listeners[4].tcp.queue.limit: no value; allowed: a whole number, 0 to 1048576",
+	}},
+	{"queue without connections", "listeners:\n" +
+		"  - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, tcp: {queue: {limit: 9}}}\n" +
+		"  - {name: b, protocol: udp, listen: 127.0.0.1:2, upstream: echo, tcp: {queue: {limit: 0, max_wait: 1s}}}\n" +
+		"  - {name: c, protocol: tpc, listen: 127.0.0.1:3, upstream: echo, tcp: {queue: {limit: 9}}}\n" +
+		"  - {name: d, listen: 127.0.0.1:4, upstream: echo, tcp: {queue: {limit: 9}}}\n", []string{
+		"2:88: listeners[0].tcp.queue.limit: 9 on a udp listener, which has no connections that could wait; allowed: 0",
+		`4:25: listeners[2].protocol: "tpc" is not known; allowed: udp, tcp`,
+		"5:5: listeners[3]: the key protocol is missing",
 	}},
 }
 
