@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -49,12 +50,17 @@ func scenes() []scene {
 				s := semaphore.NewWeighted(1)
 				return func(int) {
 					check(s.Acquire(context.Background(), 1))
+					runtime.Gosched() // so that the others come and wait
 					s.Release(1)
 				}, nothing
 			}},
 			{name: "throttled concurrency", run: crowd, setup: func() (func(int), func()) {
 				l := concurrency(1, waiters)
-				return func(int) { must(l.Acquire(context.Background(), 1)).Release() }, nothing
+				return func(int) {
+					lease := must(l.Acquire(context.Background(), 1))
+					runtime.Gosched()
+					lease.Release()
+				}, nothing
 			}},
 		}},
 		{"100,000 keys", keyed()},

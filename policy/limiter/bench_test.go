@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -88,6 +89,7 @@ func BenchmarkWaiters(b *testing.B) {
 				wg.Go(func() {
 					for range turns {
 						lease, _ := l.Acquire(context.Background(), 1)
+						runtime.Gosched() // so that the others come and wait
 						lease.Release()
 					}
 				})
