@@ -19,6 +19,7 @@ const (
 	maxBytes    = 1 << 20
 	maxNesting  = 32      // brackets within brackets
 	maxIndent   = 200     // columns before the dash of a list entry
+	maxSigns    = 32      // dashes, colons, anchors and the like in a line, outside brackets
 	maxKeys     = 1000    // keys of one mapping
 	maxVisits   = 100_000 // mappings, those that aliases repeat included
 	maxMistakes = 1000
@@ -67,13 +68,20 @@ func unreadable(data []byte) *Mistake {
 // oversized refuses nesting and mappings that no configuration needs, before
 // the parser goes into them.
 func oversized(tokens token.Tokens) *Mistake {
-	depth, columns := 0, map[int]int{}
+	depth, marked, columns, signs := 0, 0, map[int]int{}, signCount{}
 	for i, t := range tokens {
+		if depth == 0 && signs.tooMany(t) {
+			return syntax(t, fmt.Sprintf("more than %d keys, dashes and the like in a line", maxSigns))
+		}
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			depth++
 		case token.SequenceEndType, token.MappingEndType:
 			depth--
+		case token.MappingKeyType:
+			if marked++; marked > maxSigns {
+				return syntax(t, fmt.Sprintf("more than %d keys begin with ?", maxSigns))
+			}
 		case token.SequenceEntryType:
 			forgetDeeper(columns, t.Position.Column)
 			if t.Position.Column > maxIndent {
@@ -94,6 +102,22 @@ func oversized(tokens token.Tokens) *Mistake {
 		}
 	}
 	return nil
+}
+
+// A signCount counts what a line nests without brackets.
+type signCount struct{ line, n int }
+
+func (c *signCount) tooMany(t *token.Token) bool {
+	switch t.Type {
+	case token.MappingValueType, token.SequenceEntryType, token.AnchorType, token.AliasType, token.TagType:
+	default:
+		return false
+	}
+	if t.Position.Line != c.line {
+		*c = signCount{line: t.Position.Line}
+	}
+	c.n++
+	return c.n > maxSigns
 }
 
 // forgetDeeper drops the counts of the mappings that a token at column ends.
