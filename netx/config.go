@@ -67,8 +67,8 @@ const MaxDatagram = 65_507
 // MaxQueueLimit is the most connections that may wait at a listener.
 const MaxQueueLimit = 1 << 20
 
-// maxCap bounds what may be written as a cap; a machine gives up much earlier.
-const maxCap = 1 << 22
+// MaxCap bounds what may be written as a cap; a machine gives up much earlier.
+const MaxCap = 1 << 22
 
 // ListenerConfig is one listener of the gateway.
 type ListenerConfig struct {
@@ -221,8 +221,8 @@ func (m *mistakes) negative(field string, n int64) {
 
 // limit checks one of the caps that the descriptor limit has a say in.
 func (m *mistakes) limit(field string, n int) {
-	if n < 0 || n > maxCap {
-		m.add("%s: %d is outside 1..%d (0 means the default)", field, n, maxCap)
+	if n < 0 || n > MaxCap {
+		m.add("%s: %d is outside 1..%d (0 means the default)", field, n, MaxCap)
 	}
 }
 

@@ -19,14 +19,17 @@ const (
 	AdminOff = "off"
 	// UnixPrefix precedes the path of a unix socket.
 	UnixPrefix = "unix:"
+
+	// maxUnixPath is the longest path of a unix socket on every system.
+	maxUnixPath = 103
 )
 
 // parseListen reads the address of a listener. Port 0 leaves the choice to the
 // kernel.
 func parseListen(s string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddrPort(s)
-	if err == nil && a.Addr().IsMulticast() {
-		return a, fmt.Errorf("%s is a multicast address; allowed: %s", s, allowedListen)
+	if err == nil && forMany(a.Addr()) {
+		return a, fmt.Errorf("%s is a multicast or broadcast address; allowed: %s", s, allowedListen)
 	}
 	if err == nil {
 		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
@@ -35,6 +38,11 @@ func parseListen(s string) (netip.AddrPort, error) {
 		return a, fmt.Errorf("%q has no address; allowed: 0.0.0.0:%s for every IPv4 address, [::]:%s for every IPv6 address", s, port, port)
 	}
 	return a, fmt.Errorf("%q is not an address; allowed: %s", s, allowedListen)
+}
+
+// forMany says whether an address stands for several machines.
+func forMany(a netip.Addr) bool {
+	return a.IsMulticast() || a.Unmap() == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // parseUpstream refuses what cannot be dialled. Whether a host name exists is
@@ -51,8 +59,12 @@ func parseUpstream(s string) (string, error) {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return "", fmt.Errorf("%q has no port; allowed: a port of 1 to 65535", s)
 	}
-	if _, err := netip.ParseAddr(host); err != nil && !isHostName(host) {
+	a, err := netip.ParseAddr(host)
+	if err != nil && !isHostName(host) {
 		return "", wrong
+	}
+	if err == nil && forMany(a) {
+		return "", fmt.Errorf("%s is a multicast or broadcast address; allowed: the address of a server", s)
 	}
 	return s, nil
 }
@@ -78,6 +90,12 @@ func isHostName(s string) bool {
 // ParseAdmin refuses an address that the admin server cannot listen on.
 func ParseAdmin(s string) (string, error) {
 	path, isUnix := strings.CutPrefix(s, UnixPrefix)
+	if len(path) > maxUnixPath && isUnix {
+		return "", fmt.Errorf("the path of %s is longer than %d bytes, which no unix socket can have", shown(s, false), maxUnixPath)
+	}
+	if strings.HasPrefix(path, "@") && isUnix {
+		return "", fmt.Errorf("%s has no path in the file system, which alone says who may connect; allowed: %s", shown(s, false), allowedAdmin)
+	}
 	_, err := parseListen(s)
 	if s == AdminOff || isUnix && path != "" || err == nil {
 		return s, nil
@@ -115,7 +133,11 @@ func loops(listen netip.AddrPort, upstream string) bool {
 	if err != nil {
 		return false
 	}
-	to = to.Unmap()
-	local := to.IsLoopback() || to.IsUnspecified()
-	return to == listen.Addr() || local && covers(listen.Addr(), to)
+	switch to = to.Unmap(); to { // what is sent to no address in particular stays here
+	case netip.IPv4Unspecified():
+		to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case netip.IPv6Unspecified():
+		to = netip.IPv6Loopback()
+	}
+	return to == listen.Addr() || to.IsLoopback() && covers(listen.Addr(), to)
 }

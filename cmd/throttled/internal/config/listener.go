@@ -12,6 +12,8 @@ import (
 // maxDatagram is the largest payload of a UDP datagram.
 const maxDatagram = 65507
 
+const allowedCap = "1 to 4194304"
+
 // listener reads an entry and adds it to c.
 func (d *decoder) listener(c *Config, v value) {
 	l := Listener{PolicyName: defaultPolicy}
@@ -51,14 +53,14 @@ func otherProtocol(p netx.Protocol) string {
 func (d *decoder) udp(o *netx.UDPOptions, v value) {
 	d.mapping(v, nil, []field{
 		{"session_idle", "", duration(&o.SessionIdle)},
-		{"max_sessions", "", count(&o.MaxSessions)},
+		{"max_sessions", "", whole(&o.MaxSessions, 1, netx.MaxCap, allowedCap)},
 		{"max_datagram", "", whole(&o.MaxDatagram, 1, maxDatagram, "1 to 65507")},
 	})
 }
 
 func (d *decoder) tcp(o *netx.TCPOptions, v value, at places) {
 	d.mapping(v, at, []field{
-		{"max_connections", "", count(&o.MaxConnections)},
+		{"max_connections", "", whole(&o.MaxConnections, 1, netx.MaxCap, allowedCap)},
 		{"max_connections_per_ip", "", countOrZero(&o.MaxConnectionsPerIP)},
 		{"queue", "", func(d *decoder, v value) { d.queue(&o.Queue, v, at) }},
 		{"dial_timeout", "", duration(&o.DialTimeout)},
@@ -127,6 +129,17 @@ func (c *Config) conflicts(l Listener, before []Listener) []conflict {
 	}
 	if loops(l.Listen, l.Upstream) {
 		add("upstream", "%s is the listener's own address; allowed: the address of a server", l.Upstream)
+	}
+	for _, b := range before {
+		if b.Protocol != l.Protocol {
+			continue
+		}
+		if loops(b.Listen, l.Upstream) {
+			add("upstream", "%s is the address of listener %q; allowed: the address of a server", l.Upstream, b.Name)
+		}
+		if loops(l.Listen, b.Upstream) {
+			add("listen", "the upstream of listener %q is this address; allowed: another one", b.Name)
+		}
 	}
 	return found
 }

@@ -212,7 +212,7 @@ var wrong = []struct {
 	}},
 	{"listener beneath another", "listeners:\n  - {name: a, protocol: udp, listen: 0.0.0.0:7, upstream: echo}\n  - {name: b, protocol: udp, listen: 127.0.0.1:7, upstream: echo}\n  - {name: c, protocol: tcp, listen: 127.0.0.1:7, upstream: echo}\n  - {name: d, protocol: udp, listen: '[::]:7', upstream: echo}\n  - {name: e, protocol: udp, listen: 224.0.0.1:7, upstream: echo}\n", []string{
 		`3:38: listeners[1].listen: listener "a" has udp 0.0.0.0:7 already; allowed: one listener for each protocol and address`,
-		`6:38: listeners[4].listen: 224.0.0.1:7 is a multicast address; allowed: ip:port, such as 127.0.0.1:7000, 0.0.0.0:7000 or [::]:7000`,
+		`6:38: listeners[4].listen: 224.0.0.1:7 is a multicast or broadcast address; allowed: ip:port, such as 127.0.0.1:7000, 0.0.0.0:7000 or [::]:7000`,
 	}},
 	{"listener beside the admin server", "listeners: [{name: a, protocol: tcp, listen: 0.0.0.0:9190, upstream: echo}]\n", []string{
 		"1:46: listeners[0].listen: the admin server has tcp 127.0.0.1:9190 already; allowed: another address",
@@ -220,14 +220,34 @@ var wrong = []struct {
 	{"listener in a circle", "listeners: [{name: a, protocol: tcp, listen: 0.0.0.0:80, upstream: localhost:80}]\n", []string{
 		"1:68: listeners[0].upstream: localhost:80 is the listener's own address; allowed: the address of a server",
 	}},
+	{"listeners in a circle", "listeners:\n  - {name: a, protocol: tcp, listen: 127.0.0.1:1, upstream: 127.0.0.1:2}\n  - {name: b, protocol: tcp, listen: 0.0.0.0:2, upstream: localhost:1}\n  - {name: c, protocol: udp, listen: 127.0.0.1:1, upstream: 127.0.0.1:2}\n  - {name: d, protocol: tcp, listen: '[::1]:3', upstream: 0.0.0.0:1}\n", []string{
+		`3:38: listeners[1].listen: the upstream of listener "a" is this address; allowed: another one`,
+		`3:59: listeners[1].upstream: localhost:1 is the address of listener "a"; allowed: the address of a server`,
+		`5:59: listeners[3].upstream: 0.0.0.0:1 is the address of listener "a"; allowed: the address of a server`,
+	}},
+	{"addresses of many", "listeners:\n  - {name: a, protocol: udp, listen: 255.255.255.255:1, upstream: 224.0.0.1:7}\n  - {name: b, protocol: udp, listen: 127.0.0.1:1, upstream: '[ff02::1]:7'}\n", []string{
+		"2:38: listeners[0].listen: 255.255.255.255:1 is a multicast or broadcast address; allowed: ip:port, such as 127.0.0.1:7000, 0.0.0.0:7000 or [::]:7000",
+		"2:67: listeners[0].upstream: 224.0.0.1:7 is a multicast or broadcast address; allowed: the address of a server",
+		"3:61: listeners[1].upstream: [ff02::1]:7 is a multicast or broadcast address; allowed: the address of a server",
+	}},
+	{"unix sockets", "admin: {listen: 'unix:@a'}\n", []string{
+		"1:17: admin.listen: unix:@a has no path in the file system, which alone says who may connect; allowed: ip:port, unix:PATH or off",
+	}},
+	{"a long unix socket", "admin: {listen: 'unix:/" + strings.Repeat("x", 103) + "'}\n", []string{
+		"1:17: admin.listen: the path of unix:/" + strings.Repeat("x", 54) + "... is longer than 103 bytes, which no unix socket can have",
+	}},
+	{"caps", "listeners:\n  - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, udp: {max_sessions: 5000000}}\n  - {name: b, protocol: tcp, listen: 127.0.0.1:1, upstream: echo, tcp: {max_connections: 4194305}}\n", []string{
+		"2:87: listeners[0].udp.max_sessions: 5000000 is too large; allowed: 1 to 4194304",
+		"3:90: listeners[1].tcp.max_connections: 4194305 is too large; allowed: 1 to 4194304",
+	}},
 	{"udp", "listeners:\n  - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, udp: {session_idle: 0s, max_sessions: 0, max_datagram: 65508, max_reply_ratio: 0}}\n", []string{
 		"2:87: listeners[0].udp.session_idle: 0s has no meaning here; allowed: more than 0",
-		"2:105: listeners[0].udp.max_sessions: 0 has no meaning here; allowed: 1 or more",
+		"2:105: listeners[0].udp.max_sessions: 0 has no meaning here; allowed: 1 to 4194304",
 		"2:122: listeners[0].udp.max_datagram: 65508 is too large; allowed: 1 to 65507",
 		"2:129: listeners[0].udp.max_reply_ratio: unknown key; allowed: session_idle, max_sessions, max_datagram",
 	}},
 	{"tcp", "listeners:\n  - name: a\n    protocol: tcp\n    listen: 127.0.0.1:1\n    upstream: echo\n    tcp: {max_connections: 0, max_connections_per_ip: -1, dial_timeout: 0s, first_byte_timeout: 1, on_limit: drop, reject: none, lazy: 1}\n", []string{
-		"6:28: listeners[0].tcp.max_connections: 0 has no meaning here; allowed: 1 or more",
+		"6:28: listeners[0].tcp.max_connections: 0 has no meaning here; allowed: 1 to 4194304",
 		"6:55: listeners[0].tcp.max_connections_per_ip: -1 is negative; allowed: 0 or more",
 		"6:73: listeners[0].tcp.dial_timeout: 0s has no meaning here; allowed: more than 0",
 		"6:97: listeners[0].tcp.first_byte_timeout: 1 has no unit; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h",
@@ -286,7 +306,13 @@ func TestMistakesOfSize(t *testing.T) {
 		"large":          {strings.Repeat("# no\n", 1<<18), "f:1:1: the file is larger than 1048576 bytes"},
 		"brackets":       {strings.Repeat("[", 20_000), "f:1:33: not valid YAML: brackets are nested more than 32 deep"},
 		"braces":         {strings.Repeat("{a: ", 20_000), "f:1:129: not valid YAML: brackets are nested more than 32 deep"},
-		"dashes":         {strings.Repeat("- ", 20_000), "f:1:201: not valid YAML: the list is nested too deeply"},
+		"dashes":         {strings.Repeat("- ", 20_000), "f:1:65: not valid YAML: more than 32 keys, dashes and the like in a line"},
+		"keys in a line": {strings.Repeat("a: ", 20_000), "f:1:98: not valid YAML: more than 32 keys, dashes and the like in a line"},
+		"colons":         {strings.Repeat(": ", 20_000), "f:1:65: not valid YAML: more than 32 keys, dashes and the like in a line"},
+		"anchors":        {strings.Repeat(" : &a ", 20_000), "f:1:98: not valid YAML: more than 32 keys, dashes and the like in a line"},
+		"tags":           {strings.Repeat("!x ", 20_000), "f:1:65: not valid YAML: more than 32 keys, dashes and the like in a line"},
+		"question marks": {strings.Repeat("? a\n", 20_000), "f:33:1: not valid YAML: more than 32 keys begin with ?"},
+		"indents":        {strings.Repeat(" ", 200) + "- a\n", "f:1:201: not valid YAML: the list is nested too deeply"},
 		"keys":           {"engine:\n" + strings.Repeat(" a: b\n", 20_000), "f:1002:3: not valid YAML: the mapping has more than 1000 keys"},
 		"keys in a list": {"- a: b\n" + strings.Repeat("  a: b\n", 20_000), "f:1001:4: not valid YAML: the mapping has more than 1000 keys"},
 		"laughs":         {laughs.String(), "the file repeats itself too often; allowed: 99999 mappings, those that aliases repeat included"},
