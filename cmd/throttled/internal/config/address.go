@@ -120,24 +120,32 @@ func covers(a, b netip.Addr) bool {
 	return a == b || a.IsUnspecified() && a.Is4() == b.Is4()
 }
 
-// loops says whether what goes to upstream comes back to listen.
-func loops(listen netip.AddrPort, upstream string) bool {
+// target is the address that an upstream stands for, where that can be said
+// without a resolver; the zero value where it cannot.
+func target(upstream string) netip.AddrPort {
 	host, port, err := net.SplitHostPort(upstream)
-	if err != nil || port != strconv.Itoa(int(listen.Port())) {
-		return false
+	if err != nil {
+		return netip.AddrPort{}
 	}
 	if host == "localhost" {
 		host = "127.0.0.1"
 	}
-	to, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
+	a, err := netip.ParseAddr(host)
+	n, err2 := strconv.ParseUint(port, 10, 16)
+	if err != nil || err2 != nil {
+		return netip.AddrPort{}
 	}
-	switch to = to.Unmap(); to { // what is sent to no address in particular stays here
+	switch a = a.Unmap(); a { // what is sent to no address in particular stays here
 	case netip.IPv4Unspecified():
-		to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	case netip.IPv6Unspecified():
-		to = netip.IPv6Loopback()
+		a = netip.IPv6Loopback()
 	}
-	return to == listen.Addr() || to.IsLoopback() && covers(listen.Addr(), to)
+	return netip.AddrPortFrom(a, uint16(n))
+}
+
+// reaches says whether what goes to an address arrives at listen.
+func reaches(listen, to netip.AddrPort) bool {
+	return to.IsValid() && to.Port() == listen.Port() &&
+		(to.Addr() == listen.Addr() || to.Addr().IsLoopback() && covers(listen.Addr(), to.Addr()))
 }

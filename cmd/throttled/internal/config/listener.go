@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed-ee4278a0/throttled/netx"
@@ -127,17 +128,20 @@ func (c *Config) conflicts(l Listener, before []Listener) []conflict {
 	if admin, err := parseListen(c.Admin.Listen); err == nil && l.Protocol == netx.TCP && overlap(admin, l.Listen) {
 		add("listen", "the admin server has tcp %s already; allowed: another address", admin)
 	}
-	if loops(l.Listen, l.Upstream) {
+	to := target(l.Upstream)
+	if reaches(l.Listen, to) {
 		add("upstream", "%s is the listener's own address; allowed: the address of a server", l.Upstream)
 	}
+	port := strconv.Itoa(int(l.Listen.Port()))
 	for _, b := range before {
 		if b.Protocol != l.Protocol {
 			continue
 		}
-		if loops(b.Listen, l.Upstream) {
+		if reaches(b.Listen, to) {
 			add("upstream", "%s is the address of listener %q; allowed: the address of a server", l.Upstream, b.Name)
 		}
-		if loops(l.Listen, b.Upstream) {
+		// Most upstreams need no closer look, and there may be many.
+		if strings.HasSuffix(b.Upstream, port) && reaches(l.Listen, target(b.Upstream)) {
 			add("listen", "the upstream of listener %q is this address; allowed: another one", b.Name)
 		}
 	}
