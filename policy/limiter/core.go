@@ -34,30 +34,28 @@ type claim struct{ n, stamp int64 }
 
 // A core is all of a limiter but its algorithm: the lock, the queue, the
 // statistics, the clock and the end. Every limiter of this package that counts
-// permits is one. What every call reads comes first, so that it fits two cache
-// lines.
+// permits is one. It is small and lies beside its algorithm, since in a table
+// of many keys each is far away, see BenchmarkPartitioned.
 type core struct {
 	base   time.Time
 	alg    algorithm
 	limit  int64
 	reason reason // for the want of permits
 	manual bool
+	source source
+	lobby  *lobby // nil where nobody may wait
 
-	mu                 sync.Mutex // guards the algorithm and, down to timer, what follows
+	mu                 sync.Mutex // guards what follows, the algorithm and the lobby
 	successful, failed int64
 	closed             bool
-	queue              queue
-	due                int64       // what the timer is set to, MaxInt64 = it does not run
-	timer              *time.Timer // runs only while somebody waits for time to pass
-
-	rules  Queue
-	source source
 }
 
 func (c *core) init(alg algorithm, limit int, q Queue, manual bool, r reason) {
-	c.base, c.alg, c.limit, c.rules = time.Now(), alg, int64(limit), q
-	c.manual, c.reason, c.due = manual, r, math.MaxInt64
-	c.queue.limit = c.limit
+	c.base, c.alg, c.limit = time.Now(), alg, int64(limit)
+	c.manual, c.reason = manual, r
+	if q.Limit > 0 {
+		c.lobby = &lobby{queue: queue{limit: c.limit}, rules: q, due: math.MaxInt64}
+	}
 	c.source = source{(*spent)(c)}
 	if r == concurrencyReached {
 		c.source = source{(*held)(c)}
@@ -70,7 +68,7 @@ func (c *core) now() int64 { return int64(time.Since(c.base)) }
 // because of the time does without: the clock would cost more than the rest,
 // see BenchmarkTryAcquire.
 func (c *core) arrival() int64 {
-	if c.reason == concurrencyReached && c.rules.MaxWait == 0 {
+	if c.reason == concurrencyReached && (c.lobby == nil || c.lobby.rules.MaxWait == 0) {
 		return 0
 	}
 	return c.now()
@@ -145,7 +143,10 @@ func (c *core) Stats() Stats {
 	now := c.now()
 	c.mu.Lock()
 	woken := c.settle(now)
-	s := Stats{Queued: c.queue.permits, Successful: c.successful, Failed: c.failed}
+	s := Stats{Successful: c.successful, Failed: c.failed}
+	if c.lobby != nil {
+		s.Queued = c.lobby.permits
+	}
 	if !c.closed {
 		s.Available = c.alg.available(now)
 	}
@@ -178,10 +179,9 @@ func (c *core) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	var woken settled
-	for w := c.queue.next(c.rules.Order); w != nil; w = c.queue.next(c.rules.Order) {
-		c.refuse(0, w, limiterClosed, &woken)
+	if c.lobby != nil {
+		c.turnOut(&woken)
 	}
-	c.arm(0)
 	c.mu.Unlock()
 	woken.wake()
 	return nil
@@ -190,7 +190,7 @@ func (c *core) Close() error {
 // take takes n permits for somebody who comes now. The waiters that could be
 // served have been.
 func (c *core) take(now, n int64) (claim, bool) {
-	if c.queue.first != nil && c.rules.Order == OldestFirst {
+	if c.waited() && c.lobby.rules.Order == OldestFirst {
 		return claim{}, false
 	}
 	return c.takeNow(now, n)
@@ -223,8 +223,8 @@ func (c *core) deny(now, n int64, r reason) Lease {
 		return denial(r, 0, false)
 	}
 	var ahead *queue
-	if c.rules.Order == OldestFirst && c.queue.first != nil {
-		ahead = &c.queue
+	if c.waited() && c.lobby.rules.Order == OldestFirst {
+		ahead = &c.lobby.queue
 	}
 	wait, known := c.alg.wait(now, ahead, max(n, 1))
 	return denial(r, wait, known)

@@ -365,11 +365,11 @@ func TestCancelMeetsEviction(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			c := coreOf(l)
-			require.Zero(t, c.queue.count)
-			require.Zero(t, c.queue.permits)
-			require.Nil(t, c.queue.first)
-			require.Nil(t, c.queue.last)
+			q := coreOf(l).lobby.queue
+			require.Zero(t, q.count)
+			require.Zero(t, q.permits)
+			require.Nil(t, q.first)
+			require.Nil(t, q.last)
 		})
 	}
 }
@@ -498,7 +498,7 @@ func TestTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, Period: time.Second, Queue: Queue{Limit: 2}}))
 		granted(t, l, 1)
-		require.Nil(t, l.timer)
+		require.Nil(t, l.lobby.timer)
 		ctx, cancel := context.WithCancel(context.Background())
 		a, b := acquire(ctx, l, 1), acquire(ctx, l, 1)
 		require.EqualValues(t, time.Second, timerOf(&l.core))
@@ -508,7 +508,7 @@ func TestTimer(t *testing.T) {
 		cancel()
 		b.failed(t, context.Canceled)
 		require.Equal(t, int64(math.MaxInt64), timerOf(&l.core))
-		require.False(t, l.timer.Stop(), "has been stopped")
+		require.False(t, l.lobby.timer.Stop(), "has been stopped")
 	})
 }
 
@@ -516,5 +516,5 @@ func TestTimer(t *testing.T) {
 func timerOf(c *core) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.due
+	return c.lobby.due
 }

@@ -8,16 +8,16 @@ import (
 )
 
 // A partition is a key and its limiter. It begins without a limiter, while New
-// runs.
+// runs. What every call reads comes first.
 type partition[K comparable] struct {
-	key     K
 	made    chan struct{} // closed when limiter or err is there; nil from then on; guarded by the shard
 	limiter Limiter       // constant from then on, as is err
-	err     error
+	entered uint64        // how many calls have come; guarded by the shard
+	inside  atomic.Int64  // how many are on their way
 
-	kept, manual int          // where it is in these lists; guarded by the shard
-	entered      uint64       // how many calls have come; guarded by the shard
-	inside       atomic.Int64 // how many are on their way
+	key          K
+	err          error
+	kept, manual int // where it is in these lists; guarded by the shard
 }
 
 func (p *partition[K]) call(call func(Limiter) (Lease, error)) (Lease, error) {

@@ -310,7 +310,7 @@ func TestPartitionedReplenish(t *testing.T) {
 	}, func(t *testing.T, table *keyTable) {
 		granted(t, table.of("k"), 1)
 		require.True(t, made.Auto())
-		require.Nil(t, made.timer)
+		require.Nil(t, made.lobby)
 		time.Sleep(time.Second)
 		granted(t, table.of("k"), 1)
 	})

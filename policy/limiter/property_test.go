@@ -190,7 +190,7 @@ func TestConservation(t *testing.T) {
 					c.all(seed+100, propertySteps/2)
 					c.check()
 					require.NotZero(t, c.closed.Load())
-					require.Zero(t, coreOf(l).queue.count)
+					require.Zero(t, coreOf(l).lobby.count)
 				})
 			})
 		}

@@ -98,14 +98,6 @@ func (q *queue) recycle(w *waiter) {
 	}
 }
 
-// next is the one to be served next.
-func (q *queue) next(o Order) *waiter {
-	if o == NewestFirst {
-		return q.last
-	}
-	return q.first
-}
-
 // settled is a list of waiters that have left the queue, in the order in which
 // they did. It is collected under the lock and woken after it.
 type settled struct{ first, last *waiter }

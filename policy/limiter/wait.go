@@ -6,24 +6,45 @@ import (
 	"time"
 )
 
+// A lobby is where those wait whom a limiter cannot serve yet. The core's mutex
+// guards it.
+type lobby struct {
+	queue
+	rules Queue       // constant
+	due   int64       // what the timer is set to, MaxInt64 = it does not run
+	timer *time.Timer // runs only while somebody waits for time to pass
+}
+
+// next is the one to be served next.
+func (l *lobby) next() *waiter {
+	if l.rules.Order == NewestFirst {
+		return l.last
+	}
+	return l.first
+}
+
+// waited reports whether somebody waits.
+func (c *core) waited() bool { return c.lobby != nil && c.lobby.first != nil }
+
 // enqueue lets somebody wait for n permits, or denies it. Under NewestFirst it
 // makes room by evicting the oldest, where room can be made.
 func (c *core) enqueue(now, n int64, woken *settled) (*waiter, Lease) {
-	q, limit := &c.queue, c.rules.Limit
-	if limit == 0 {
+	l := c.lobby
+	if l == nil {
 		return nil, c.deny(now, n, c.reason)
 	}
-	if n > int64(limit) || c.rules.Order == OldestFirst && !q.fits(n, limit) {
+	limit := l.rules.Limit
+	if n > int64(limit) || l.rules.Order == OldestFirst && !l.fits(n, limit) {
 		return nil, c.deny(now, n, queueReached)
 	}
-	for !q.fits(n, limit) {
-		c.refuse(now, q.first, evicted, woken)
+	for !l.fits(n, limit) {
+		c.refuse(now, l.first, evicted, woken)
 	}
 	deadline := int64(math.MaxInt64)
-	if c.rules.MaxWait > 0 {
-		deadline = after(now, int64(c.rules.MaxWait))
+	if l.rules.MaxWait > 0 {
+		deadline = after(now, int64(l.rules.MaxWait))
 	}
-	w := q.push(n, deadline)
+	w := l.push(n, deadline)
 	c.arm(now)
 	return w, Lease{}
 }
@@ -40,7 +61,7 @@ func (c *core) await(ctx context.Context, w *waiter) (Lease, error) {
 	}
 	granted, got, refusal := w.granted, w.claim, w.denial
 	c.mu.Lock()
-	c.queue.recycle(w)
+	c.lobby.recycle(w)
 	c.mu.Unlock()
 	if !granted {
 		return refusal, nil
@@ -57,8 +78,8 @@ func (c *core) abandon(w *waiter) bool {
 		c.mu.Unlock()
 		return false
 	}
-	c.queue.remove(w)
-	c.queue.recycle(w)
+	c.lobby.remove(w)
+	c.lobby.recycle(w)
 	woken := c.serve(now)
 	c.mu.Unlock()
 	woken.wake()
@@ -68,23 +89,23 @@ func (c *core) abandon(w *waiter) bool {
 // settle serves the waiters whose time has come. Every call does so first, so
 // that nobody gets what a waiter has a right to before the timer has run.
 func (c *core) settle(now int64) settled {
-	if c.queue.first == nil {
+	if !c.waited() {
 		return settled{}
 	}
 	return c.serve(now)
 }
 
 func (c *core) serve(now int64) (woken settled) {
-	q := &c.queue
-	for w := q.next(c.rules.Order); w != nil; w = q.next(c.rules.Order) {
+	l := c.lobby
+	for w := l.next(); w != nil; w = l.next() {
 		if c.serveOne(now, w) {
 			woken.add(w)
 			continue
 		}
-		if q.first.deadline > now { // all may wait equally long, so it is the oldest's that ends first
+		if l.first.deadline > now { // all may wait equally long, so it is the oldest's that ends first
 			break
 		}
-		c.refuse(now, q.first, waitedTooLong, &woken)
+		c.refuse(now, l.first, waitedTooLong, &woken)
 	}
 	c.arm(now)
 	return woken
@@ -92,14 +113,22 @@ func (c *core) serve(now int64) (woken settled) {
 
 func (c *core) serveOne(now int64, w *waiter) bool {
 	if w.claim, w.granted = c.takeNow(now, w.n); w.granted {
-		c.queue.remove(w)
+		c.lobby.remove(w)
 	}
 	return w.granted
 }
 
+// turnOut denies everybody, since the limiter is closed.
+func (c *core) turnOut(woken *settled) {
+	for w := c.lobby.next(); w != nil; w = c.lobby.next() {
+		c.refuse(0, w, limiterClosed, woken)
+	}
+	c.arm(0)
+}
+
 // refuse takes a waiter out of the queue and denies it.
 func (c *core) refuse(now int64, w *waiter, r reason, woken *settled) {
-	c.queue.remove(w)
+	c.lobby.remove(w)
 	w.denial = c.deny(now, w.n, r)
 	woken.add(w)
 }
@@ -107,32 +136,32 @@ func (c *core) refuse(now int64, w *waiter, r reason, woken *settled) {
 // arm sets the timer to when a waiter may have to be settled, and stops it
 // where time settles none.
 func (c *core) arm(now int64) {
-	due := c.nextDue(now)
-	if due == c.due {
+	l, due := c.lobby, c.nextDue(now)
+	if due == l.due {
 		return
 	}
-	c.due = due
+	l.due = due
 	switch {
 	case due == math.MaxInt64:
-		c.timer.Stop()
-	case c.timer == nil:
-		c.timer = time.AfterFunc(c.until(due), c.tick)
+		l.timer.Stop()
+	case l.timer == nil:
+		l.timer = time.AfterFunc(c.until(due), c.tick)
 	default:
-		c.timer.Reset(c.until(due))
+		l.timer.Reset(c.until(due))
 	}
 }
 
 func (c *core) until(t int64) time.Duration { return time.Duration(max(1, t-c.now())) }
 
 func (c *core) nextDue(now int64) int64 {
-	if c.queue.first == nil {
+	next := c.lobby.next()
+	if next == nil {
 		return math.MaxInt64
 	}
-	due := c.queue.first.deadline
+	due := c.lobby.first.deadline
 	if c.manual {
 		return due
 	}
-	next := c.queue.next(c.rules.Order)
 	if wait, ok := c.alg.wait(now, nil, max(next.n, 1)); ok {
 		due = min(due, after(now, wait))
 	}
@@ -143,8 +172,8 @@ func (c *core) nextDue(now int64) int64 {
 func (c *core) tick() {
 	now := c.now()
 	c.mu.Lock()
-	if c.due <= now { // else it was set anew while this call was on its way
-		c.due = math.MaxInt64
+	if c.lobby.due <= now { // else it was set anew while this call was on its way
+		c.lobby.due = math.MaxInt64
 	}
 	woken := c.settle(now)
 	c.mu.Unlock()
