@@ -30,8 +30,8 @@ fuzz: ## run each fuzz target for FUZZTIME
 		done; \
 	done
 
-bench: ## measure decisions beside the floor: the table of the README
-	cd bench && $(GO) run ./evaluate
+bench: ## measure decisions beside the floor, limiters beside others
+	cd bench && $(GO) run ./evaluate && $(GO) run ./limiters
 
 lint: ## gofmt, go vet, go mod tidy and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not gofmt'd: $$unformatted"; exit 1; }
