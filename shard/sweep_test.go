@@ -116,3 +116,19 @@ func TestRowIsACopy(t *testing.T) {
 	assert.False(t, ok)
 	assert.Equal(t, 1, table.Len(), "to ask makes no entry")
 }
+
+// A row has what was counted, and is to be read by the clock of its shard.
+func TestRow(t *testing.T) {
+	table := newTable(Config{}, compile(t, policy.Policy{Packets: tokenbucket.Limit{Capacity: 1, RefillPerSecond: 1}}))
+	spend(t, table, host(0), after(time.Minute))
+	decide(t, table, host(0), after(time.Minute))
+	found, ok := table.Find(host(0), after(0))
+	require.True(t, ok)
+	rows := make([]Row, 1)
+	n, _ := table.Read(0, 0, rows, after(0))
+	require.Equal(t, 1, n)
+	require.Equal(t, found, rows[0])
+	assert.Equal(t, after(time.Minute), found.At)
+	assert.EqualValues(t, 2, found.State.Denied)
+	assert.Equal(t, 2, found.Rule.Violations(&found.History, found.At))
+}

@@ -212,6 +212,7 @@ func TestPardon(t *testing.T) {
 	require.Equal(t, policy.Decision{Allowed: true}, decide(t, table, host(0), after(time.Second)))
 	require.Equal(t, time.Minute, decide(t, table, host(0), after(time.Second)).RetryAfter, "the first length again")
 	require.True(t, table.Pardon(host(0), after(time.Second)))
+	assert.EqualValues(t, 2, table.Stats().Lockouts)
 	require.True(t, decide(t, table, host(1), after(10*time.Second)).Allowed)
 	assert.True(t, tracked(table, host(1)), "a pardoned one gives its place away")
 }
