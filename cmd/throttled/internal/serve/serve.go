@@ -35,11 +35,12 @@ type process struct {
 }
 
 // Run serves the configuration until a signal ends it. Report lines go to
-// stdout unless the configuration names a file.
+// stdout unless the configuration names a file. The process is to end when Run
+// returns: a signal that comes later does nothing, so that an impatient second
+// one cannot turn a good end into a bad one.
 func Run(c *config.Config, stdout io.Writer, log *slog.Logger) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, watched...)
-	defer signal.Stop(signals)
 	ignoreBrokenPipe()
 	p, err := start(c, stdout, log)
 	if err != nil {
