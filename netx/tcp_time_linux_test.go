@@ -67,7 +67,7 @@ func TestTCPPausesOverTheByteLimit(t *testing.T) {
 	assert.EqualValues(t, total, s.total)
 	assert.LessOrEqual(t, s.most, 1.0, "bytes more than burst + rate*t")
 	const want = 1500 * time.Millisecond // (total-burst)/rate
-	assert.InEpsilon(t, want, took, 0.1)
+	assert.Less(t, took, 2*want, "tokens were lost")
 	c.Close()
 	addsUp(t, report)
 	assert.EqualValues(t, total, report().Bytes)
@@ -90,7 +90,10 @@ func TestTCPWithoutPipes(t *testing.T) {
 	require.NoError(t, c.CloseWrite())
 	require.ErrorIs(t, <-s.ended, io.EOF)
 	assert.EqualValues(t, total, s.total)
-	assert.InEpsilon(t, 500*time.Millisecond, time.Since(s.began), 0.2)
+	const want = 500 * time.Millisecond // half of it at the rate
+	took := time.Since(s.began)
+	assert.Greater(t, took, want*9/10)
+	assert.Less(t, took, 4*want, "tokens were lost")
 }
 
 func TestTCPClosesOverTheByteLimit(t *testing.T) {
@@ -173,7 +176,8 @@ func TestTCPIdleTimeout(t *testing.T) {
 		began := time.Now()
 		_, err := c.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
-		assert.InDelta(t, timeout, time.Since(began), float64(timeout))
+		assert.Greater(t, time.Since(began), timeout/2)
+		assert.Less(t, time.Since(began), settled)
 		addsUp(t, report)
 	})
 	t.Run("one direction is enough", func(t *testing.T) {
