@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/sink"
 	"github.com/seed-ee4278a0/throttled/engine"
@@ -43,28 +44,31 @@ func (r Report) WriteText(w io.Writer) error {
 	return t.Flush()
 }
 
-// lines writes report lines. A line that comes while an earlier one is not
-// through is left out. write and close are for one goroutine.
+// linesRoom is how many report lines wait for whoever reads them: so many that
+// the last one, at the end, is not left out because others came just before.
+const linesRoom = 8
+
+// lines writes report lines. A line that there is no room for is left out. write
+// and close are for one goroutine.
 type lines struct {
-	out     io.WriteCloser
-	log     *slog.Logger
-	sink    *sink.Sink
-	failing bool // of the sink's goroutine
-	stalled bool // and said so
+	out  io.WriteCloser
+	log  *slog.Logger
+	sink *sink.Sink
+
+	failed  complaint // of the sink's goroutine
+	stalled complaint
 }
 
 func newLines(out io.WriteCloser, log *slog.Logger) *lines {
 	l := &lines{out: out, log: log}
-	l.sink = sink.New(out, 1, l.written)
+	l.sink = sink.New(out, linesRoom, l.written)
 	return l
 }
 
-// written logs when writing begins to fail.
 func (l *lines) written(err error) {
-	if err != nil && !l.failing {
+	if err != nil && l.failed.due() {
 		l.log.Warn("report lines cannot be written", "error", err)
 	}
-	l.failing = err != nil
 }
 
 func (l *lines) write(r Report) {
@@ -73,11 +77,21 @@ func (l *lines) write(r Report) {
 		l.log.Error("report", "error", err)
 		return
 	}
-	written := l.sink.Put(append(line, '\n'))
-	if !written && !l.stalled {
+	if !l.sink.Put(append(line, '\n')) && l.stalled.due() {
 		l.log.Warn("report lines are left out: nobody reads those before them")
 	}
-	l.stalled = !written
+}
+
+// A complaint is what is logged at most once a minute.
+type complaint struct{ last time.Time }
+
+func (c *complaint) due() bool {
+	now := time.Now()
+	if !c.last.IsZero() && now.Sub(c.last) < time.Minute {
+		return false
+	}
+	c.last = now
+	return true
 }
 
 // close lets the last line through, where somebody reads it.
