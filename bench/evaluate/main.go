@@ -92,9 +92,17 @@ func (p path) measure(n int) {
 		slices.Sort(floors)
 		slices.Sort(ours)
 		f, o := floors[len(floors)/2], ours[len(ours)/2]
-		fmt.Printf("| %s | %d | %d | %.0f | %.0f | %.2f | %.0f-%.0f | %d | %.0f |\n",
-			p.name, n, cores, f, o, o/f, ours[0], ours[len(ours)-1], allocs, bytes)
+		fmt.Printf("| %s | %d | %d | %.0f | %.0f | %.2f | %.0f-%.0f | %d | %s |\n",
+			p.name, n, cores, f, o, o/f, ours[0], ours[len(ours)-1], allocs, p.perEndpoint(bytes))
 	}
+}
+
+// perEndpoint is the heap for each endpoint, where the table was made before.
+func (p path) perEndpoint(bytes float64) string {
+	if p.usesUp() {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", bytes)
 }
 
 func nsPerOp(r testing.BenchmarkResult) float64 { return float64(r.T.Nanoseconds()) / float64(r.N) }
