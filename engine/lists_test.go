@@ -72,9 +72,15 @@ func TestBanAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, engine.Config{})
 		for _, d := range []time.Duration{10 * time.Second, 100 * time.Second, 5 * time.Second, math.MaxInt64} {
+			time.Sleep(time.Second)
 			require.NoError(t, e.Ban(prefix("192.0.2.1/32"), d, ""))
 			require.Len(t, e.Bans(), 1)
 			require.Equal(t, d, e.Evaluate(client).RetryAfter)
+			if until := e.Bans()[0].Until; d < math.MaxInt64 {
+				require.Equal(t, d, time.Until(until))
+			} else {
+				require.Zero(t, until, "past the end of the clock is until Unban")
+			}
 		}
 	})
 }
@@ -84,6 +90,7 @@ func TestBanArguments(t *testing.T) {
 	require.ErrorContains(t, e.Ban(netip.Prefix{}, 0, ""), "not a prefix")
 	require.ErrorContains(t, e.Ban(prefix("192.0.2.0/24"), -1, ""), "negative")
 	require.ErrorContains(t, e.Exempt(prefix("192.0.2.0/24"), netip.Prefix{}), "number 2")
+	require.ErrorContains(t, e.Exempt(netip.Prefix{}), "number 1")
 	require.False(t, e.Unban(netip.Prefix{}))
 	require.Empty(t, e.Bans())
 }
@@ -237,6 +244,34 @@ func TestUnbanLiftsLockouts(t *testing.T) {
 				require.True(t, e.Evaluate(addr(c.endpoint)).Allowed)
 			})
 		})
+	}
+}
+
+// C44: of several that are locked out, the one that was meant is freed.
+func TestUnbanLiftsOneLockout(t *testing.T) {
+	p := rate(1, 1e-6)
+	p.Escalation = policy.Escalation{MaxSoftViolations: 1, Lockout: time.Hour}
+	e := newEngine(t, engine.Config{Default: p})
+	for i := range 10 {
+		e.Evaluate(addressOf(i))
+		e.Evaluate(addressOf(i))
+	}
+	require.Equal(t, 10, e.Report().HardBlockedCount)
+	require.True(t, e.Unban(netip.PrefixFrom(addressOf(3).Addr(), 32)))
+	require.Equal(t, 9, e.Report().HardBlockedCount)
+	row, _ := e.Lookup(addressOf(3))
+	require.Zero(t, row.LockedForMs)
+}
+
+// A prefix of mapped addresses is that of the IPv4 addresses, all of them even.
+func TestBanMapped(t *testing.T) {
+	for _, p := range []string{"::ffff:192.0.2.1/128", "::ffff:192.0.2.0/120", "::ffff:0:0/96", "0.0.0.0/0"} {
+		e := newEngine(t, engine.Config{})
+		require.NoError(t, e.Ban(prefix(p), 0, ""))
+		require.False(t, e.Evaluate(client).Allowed, p)
+		require.False(t, e.Evaluate(addr("::ffff:192.0.2.1")).Allowed, p)
+		require.True(t, e.Evaluate(addr("2001:db8::1")).Allowed, p)
+		require.True(t, e.Bans()[0].Prefix.Addr().Is4())
 	}
 }
 

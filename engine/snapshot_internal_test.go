@@ -117,6 +117,48 @@ func TestSnapshotLater(t *testing.T) {
 	})
 }
 
+// A state that cannot be is an error, and nothing of the rest is taken in.
+func TestSnapshotOutOfRange(t *testing.T) {
+	for name, spoil := range map[string]func(*snapshotData){
+		"prefix":       func(d *snapshotData) { d.Bans[1].Prefix = netip.Prefix{} },
+		"endpoint":     func(d *snapshotData) { d.Endpoints[1].Endpoint = netip.AddrPort{} },
+		"later":        func(d *snapshotData) { d.Endpoints[1].Later = -1 },
+		"packets":      func(d *snapshotData) { d.Endpoints[1].State.Packets.Tokens = -1 },
+		"bytes":        func(d *snapshotData) { d.Endpoints[1].State.Bytes.Tokens = -1 },
+		"window":       func(d *snapshotData) { d.Endpoints[1].State.Window = -1 },
+		"last counted": func(d *snapshotData) { d.Endpoints[1].State.Counted = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ban := savedBan{Prefix: netip.MustParsePrefix("203.0.113.0/24")}
+			endpoint := savedEndpoint{Endpoint: somebody, Policy: "default"}
+			d := snapshotData{At: time.Now(), Bans: []savedBan{ban, ban}, Endpoints: []savedEndpoint{endpoint, endpoint}}
+			e := start(t, policy.Policy{})
+			require.NoError(t, read(t, e, d))
+			e = start(t, policy.Policy{})
+			spoil(&d)
+			require.ErrorIs(t, read(t, e, d), ErrSnapshot)
+			require.Empty(t, e.Bans())
+			require.Zero(t, e.Report().TrackedEndpoints)
+		})
+	}
+}
+
+// The janitor throws ended bans away, so that a decision need not look past
+// them.
+func TestEndedBansArePruned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, policy.Policy{})
+		require.NoError(t, e.Ban(netip.MustParsePrefix("203.0.113.0/24"), time.Second, ""))
+		require.NoError(t, e.Ban(netip.MustParsePrefix("203.0.113.0/25"), time.Hour, ""))
+		time.Sleep(DefaultCleanupInterval)
+		synctest.Wait()
+		require.Equal(t, 1, e.lists.Load().prefixes.Size())
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		require.Nil(t, e.lists.Load())
+	})
+}
+
 // A snapshot that is whole but tells nonsense is refused, or does no more harm
 // than one could expect of it. C100
 func FuzzSnapshotContent(f *testing.F) {

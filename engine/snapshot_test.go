@@ -143,11 +143,28 @@ func TestSnapshotIntoARunningEngine(t *testing.T) {
 	})
 }
 
+// A ban that has ended is none that could stay.
+func TestSnapshotOverAnEndedBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, snapshot := twice(t)
+		e := newEngine(t, engine.Config{Default: growing()})
+		require.NoError(t, e.Ban(prefix("203.0.113.0/24"), time.Second, "ended"))
+		require.NoError(t, e.Exempt(prefix("198.51.100.0/24")))
+		time.Sleep(time.Second)
+		require.NoError(t, e.ReadSnapshot(bytes.NewReader(snapshot)))
+		require.Len(t, e.Bans(), 2)
+		require.Equal(t, "an hour", e.Bans()[1].Note)
+		require.True(t, e.Evaluate(addr("198.51.100.1")).Allowed, "the exemption stayed beside its ban")
+	})
+}
+
 // What has no place is left out with a warning; the locked out go first.
 func TestSnapshotWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, snapshot := twice(t)
 		var log bytes.Buffer
+		again(t, snapshot, func(c *engine.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		require.Empty(t, log.String(), "nothing was left out")
 		e := again(t, snapshot, func(c *engine.Config) {
 			c.MaxTrackedEndpoints = 1
 			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
