@@ -122,6 +122,7 @@ func TestEvaluateBatch(t *testing.T) {
 	require.Equal(t, want, got[:len(reqs)])
 	require.Zero(t, got[len(reqs)])
 	require.Panics(t, func() { batch.EvaluateBatch(reqs, got[:1]) }, "its capacity does not count")
+	require.EqualValues(t, len(reqs), batch.Report().Evaluated, "and none of them was decided on")
 }
 
 func TestTakeBytes(t *testing.T) {

@@ -136,6 +136,15 @@ func TestRetryAfterUnderLoad(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 			require.True(t, e.Evaluate(client).Allowed)
 		}
+		source.set(0.5)
+		time.Sleep(10*time.Second + time.Millisecond)
+		require.True(t, e.Evaluate(client).Allowed)
+		for range 20 {
+			d := e.Evaluate(client)
+			require.Equal(t, 200*time.Millisecond, d.RetryAfter, "after a change as well")
+			time.Sleep(d.RetryAfter)
+			require.True(t, e.Evaluate(client).Allowed)
+		}
 		source.set(0)
 		time.Sleep(time.Second)
 		e.Evaluate(client) // what was refilled until the sampler saw it
