@@ -147,6 +147,13 @@ func TestTakeBytes(t *testing.T) {
 		require.Zero(t, took)
 		require.Equal(t, policy.Never, wait)
 	}
+	took, wait = e.TakeBytes(client, 0, 0)
+	require.Zero(t, took)
+	require.Zero(t, wait)
+	require.NoError(t, e.Ban(prefix("192.0.2.1/32"), 0, ""))
+	took, _ = e.TakeBytes(client, 0, 5000)
+	require.Zero(t, took, "a ban gives nothing")
+	e.Unban(prefix("192.0.2.1/32"))
 	require.NoError(t, e.Exempt(prefix("192.0.2.0/24")))
 	took, wait = e.TakeBytes(client, 0, 5000)
 	require.Equal(t, 5000, took, "who is exempt is never limited")
