@@ -77,6 +77,7 @@ func FuzzKey(f *testing.F) {
 	}
 	add("192.0.2.1", "", "::ffff:192.0.2.1", "eth0", 31, 63, false)
 	add("::1", "", "0.0.0.1", "", 31, 127, true)
+	add("2001:db8::ffff:192.0.2.1", "", "2001:db8::ffff:192.0.2.2", "", 0, 127, false)
 	add("fe80::1", "eth0", "fe80::1", "eth1", 0, 63, false)
 	add("fe80::1", "eth0", "fe80:0:0:1::1", "", 0, 63, false)
 	add("fe80::1", "eth0", "fe80:1::1", "eth0", 0, 127, false)

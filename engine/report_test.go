@@ -170,5 +170,15 @@ func TestLookup(t *testing.T) {
 		row, ok := e.Lookup(netip.AddrPortFrom(client.Addr(), 9))
 		require.True(t, ok)
 		require.Equal(t, engine.EndpointReport{Endpoint: "192.0.2.1", Policy: "default", Tokens: 2}, row)
+
+		e = lockedOut(t, client)
+		for _, c := range []struct {
+			rest time.Duration
+			want int64
+		}{{0, 60_000}, {1, 60_000}, {time.Millisecond - 1, 59_999}, {1, 59_999}, {time.Minute, 0}} {
+			time.Sleep(c.rest)
+			row, _ = e.Lookup(client)
+			require.Equal(t, c.want, row.LockedForMs, "rounded up")
+		}
 	})
 }

@@ -216,3 +216,50 @@ func TestPardon(t *testing.T) {
 	require.True(t, decide(t, table, host(1), after(10*time.Second)).Allowed)
 	assert.True(t, tracked(table, host(1)), "a pardoned one gives its place away")
 }
+
+// What was decided without the table is counted where the rule is, and makes
+// no entry.
+func TestCount(t *testing.T) {
+	table := newTable(Config{}, soft(t, 1, 1), soft(t, 1, 1))
+	require.True(t, table.Count(under(host(0), 1), policy.Decision{Allowed: true}))
+	require.True(t, table.Count(host(0), policy.Decision{Reason: policy.HardLockout}))
+	require.False(t, table.Count(under(host(0), 2), policy.Decision{}))
+	assert.Equal(t, []Counts{{HardLocked: 1}, {Allowed: 1}}, table.Stats().Rules)
+	assert.Zero(t, table.Len())
+}
+
+// A saved state finds a place unless the table is full, whoever else has
+// nothing to remember, and changes nobody who is there.
+func TestRestore(t *testing.T) {
+	rule := compile(t, policy.Policy{Packets: tokenbucket.Limit{Capacity: 10, RefillPerSecond: 1}})
+	table := newTable(Config{Limit: 2}, rule)
+	saved := policy.Saved{Packets: tokenbucket.Level{Tokens: 3}, LockedFor: time.Minute}
+	decide(t, table, host(0), after(time.Hour))
+	require.True(t, table.Restore(host(0), saved, after(time.Hour), 0), "it is there")
+	require.True(t, decide(t, table, host(0), after(time.Hour)).Allowed)
+	require.True(t, table.Restore(host(1), saved, after(0), 10*time.Second))
+	require.False(t, table.Restore(host(2), saved, after(2*time.Hour), 0))
+	require.Equal(t, 2, table.Len())
+	row, ok := table.Find(host(1), after(0))
+	require.True(t, ok)
+	assert.EqualValues(t, 10, row.Rule.Tokens(&row.State, row.At), "10 s later it is full")
+	assert.Equal(t, int64(time.Hour+50*time.Second), row.State.LockedUntil, "by the clock of the shard")
+}
+
+// The other callers may come late, too: time does not go back for them. 24
+func TestLateCallers(t *testing.T) {
+	rule := compile(t, policy.Policy{
+		Packets:    tokenbucket.Limit{Capacity: 1, RefillPerSecond: 1},
+		Bytes:      &tokenbucket.Limit{Capacity: 100, RefillPerSecond: 1},
+		Escalation: policy.Escalation{MaxSoftViolations: 1, Lockout: time.Second},
+	})
+	table := newTable(Config{}, rule)
+	spend(t, table, host(0), after(0))
+	decide(t, table, host(1), after(time.Minute))
+	require.False(t, table.Pardon(host(0), after(0)), "its lockout has ended long ago")
+	took, _, _ := table.TakeBytes(host(2), after(0), 100)
+	require.EqualValues(t, 100, took)
+	took, wait, _ := table.TakeBytes(host(2), after(time.Minute), 100)
+	require.Zero(t, took)
+	require.Equal(t, 100*time.Second, wait, "nothing came in between")
+}
