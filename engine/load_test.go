@@ -180,6 +180,15 @@ func TestRatioReadings(t *testing.T) {
 	})
 }
 
+func TestCPULoadLimits(t *testing.T) {
+	for _, c := range [][3]float64{{0, 1, 0}, {0, 1, 1}, {0.5, 0.6, 0.25}} {
+		source, err := engine.CPULoad(c[0], c[1], c[2])
+		require.NoError(t, err, "%v", c)
+		require.NotNil(t, source)
+		require.Equal(t, 1.0, source.Ratio(), "one reading tells of no use")
+	}
+}
+
 func TestCPULoadArguments(t *testing.T) {
 	for _, c := range [][3]float64{
 		{0.9, 0.6, 0.25}, {0.6, 0.6, 0.25}, {-0.1, 0.9, 0.25}, {0.6, 1.1, 0.25},
