@@ -95,7 +95,7 @@ func (b *bucket) meter(now int64) uint128 {
 }
 
 func (b *bucket) available(now int64) int64 {
-	has := b.capacity.sub(b.full.subOrZero(b.meter(now)))
+	has := b.capacity.subOrZero(b.full.subOrZero(b.meter(now))) // now may be before the last take
 	tokens, _ := bits.Div64(has.hi, has.lo, b.token)
 	return int64(tokens)
 }
@@ -112,7 +112,7 @@ func (b *bucket) take(now, n int64) (claim, bool) {
 		b.full = b.meter(now)
 	}
 	b.full = b.full.add(cost)
-	return claim{n, now}, true
+	return claim{n, max(now, b.wasFull)}, true
 }
 
 // giveBack gives nothing where the bucket has been full since the take: it

@@ -238,6 +238,36 @@ func TestTokenBucketClockGoesBack(t *testing.T) {
 	}
 }
 
+// A call reads the clock before it has the lock, so that another one may have
+// been quicker and have a later time.
+func TestTokenBucketLateCall(t *testing.T) {
+	const now = int64(10 * time.Second)
+	for _, manual := range []bool{false, true} {
+		b := newBucket(10, 3, 7)
+		b.manual = manual
+		b.replenish(now)
+		_, ok := b.take(now, 10)
+		require.True(t, ok)
+		for _, late := range []int64{now - 1, now - 100, 0} {
+			require.Zero(t, b.available(late))
+			_, ok = b.take(late, 1)
+			require.False(t, ok)
+			wait, _ := b.wait(late, nil, 1)
+			require.Equal(t, now+3-late, wait)
+			_, ok = b.idle(late)
+			require.False(t, ok)
+		}
+	}
+	b := newBucket(10, 1, uint64(time.Second))
+	_, ok := b.take(now, 1)
+	require.True(t, ok)
+	late, ok := b.take(now-1, 1)
+	require.True(t, ok)
+	require.EqualValues(t, 8, b.available(now))
+	b.giveBack(now, late)
+	require.EqualValues(t, 9, b.available(now))
+}
+
 func TestTokenBucketQueue(t *testing.T) {
 	bucketRow(t, "B071", manual(3, 1, time.Second, Queue{Limit: 4}), func(t *testing.T, tb *TokenBucket) {
 		granted(t, tb, 3)

@@ -18,6 +18,7 @@ type windows struct {
 	end     int64   // when it ends
 	free    int64
 	left    int64 // manual: has left the window and waits for Replenish
+	brought int64 // manual: the segment that lasted at the last Replenish
 	emptied int64 // when free reached the limit
 }
 
@@ -83,16 +84,22 @@ func (w *windows) take(now, n int64) (claim, bool) {
 
 func (w *windows) giveBack(now int64, c claim) {
 	w.advance(now)
-	if w.current-c.stamp < int64(len(w.taken)) { // else they have come back already
+	length := int64(len(w.taken))
+	switch {
+	case w.current-c.stamp < length:
 		*w.slot(c.stamp) -= c.n
-		w.bring(c.n, now)
+	case w.manual && w.brought-c.stamp < length:
+		w.left -= c.n
+	default:
+		return // they have come back already
 	}
+	w.bring(c.n, now)
 }
 
 func (w *windows) replenish(now int64) {
 	w.advance(now)
 	n := w.left
-	w.left = 0
+	w.left, w.brought = 0, w.current
 	w.bring(n, now)
 }
 
