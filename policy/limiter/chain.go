@@ -146,7 +146,7 @@ func (c *chain) Idle() (time.Duration, bool) {
 	}
 	shortest, known := Never, false
 	for _, m := range c.members {
-		if _, ok := m.(*unlimited); ok {
+		if unbounded(m) {
 			continue // has never anything out
 		}
 		idle, ok := m.Idle()

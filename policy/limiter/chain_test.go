@@ -240,6 +240,7 @@ func TestChainIdle(t *testing.T) {
 	idle(t, 3*time.Second, must(Chain(m1, m2))) // F153
 	idle(t, 3*time.Second, must(Chain(m2, Unlimited(), m1)))
 	inUse(t, must(Chain(m1, idler{slots(1, 0), 0, false}, m2)))
+	idle(t, 3*time.Second, must(Chain(must(Chain(Unlimited())), m2)))
 	inUse(t, must(Chain(Unlimited())))
 }
 

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -36,16 +37,30 @@ func Managed(inner Limiter) *ManagedLifetime {
 // registered already is its to decide.
 func ManagedPartition[K comparable](key K, factory func(K) (Limiter, error), register func(*ManagedLifetime, K) error) Partition[K] {
 	return Partition[K]{Key: key, New: func(key K) (Limiter, error) {
+		if register == nil {
+			return nil, fmt.Errorf("limiter: partition %v has no function that registers it", key)
+		}
 		inner, err := construct(key, factory)
 		if err != nil {
 			return nil, err
 		}
 		m := Managed(inner)
-		if err := register(m, key); err != nil {
-			return m, fmt.Errorf("limiter: registering partition %v: %w", key, err)
+		if err := enrol(m, key, register); err != nil {
+			return nil, fmt.Errorf("limiter: registering partition %v: %w", key, err)
 		}
 		return m, nil
 	}}
+}
+
+// enrol registers the limiter, and closes it where that fails or panics.
+func enrol[K comparable](m *ManagedLifetime, key K, register func(*ManagedLifetime, K) error) (err error) {
+	err = errPanicked // until register has returned
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	return register(m, key)
 }
 
 func (m *ManagedLifetime) permitLimit() int { return permitLimit(m.inner) }

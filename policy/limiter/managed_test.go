@@ -117,6 +117,9 @@ func TestManagedLifetime(t *testing.T) {
 		granted(t, table.of("k"), 1)
 		require.EqualValues(t, 2, table.made.Load())
 		require.Equal(t, 1, table.Len())
+		require.NoError(t, made.Close())
+		require.Equal(t, Stats{Available: 1}, table.of("k").Stats(), "of the new limiter")
+		require.EqualValues(t, 3, table.made.Load())
 	})
 }
 
@@ -158,6 +161,26 @@ func TestManagedPartition(t *testing.T) {
 		require.True(t, lease.Acquired())
 		require.NoError(t, table.Close())
 	})
+	synctest.Test(t, func(t *testing.T) { // J267, as a panic
+		closes, refuse := 0, true
+		table := must(NewPartitioned(func(key string) Partition[string] {
+			return ManagedPartition(key, func(string) (Limiter, error) {
+				return closer{slots(1, 0), func() error { closes++; return nil }}, nil
+			}, func(*ManagedLifetime, string) error {
+				if refuse {
+					panic(errTest)
+				}
+				return nil
+			})
+		}, PartitionedOptions{}))
+		require.PanicsWithValue(t, errTest, func() { table.TryAcquire("a", 1) })
+		require.Equal(t, 1, closes)
+		refuse = false
+		lease, err := table.TryAcquire("a", 1)
+		require.NoError(t, err)
+		require.True(t, lease.Acquired())
+		require.NoError(t, table.Close())
+	})
 	synctest.Test(t, func(t *testing.T) { // J268
 		byKey := map[string]*ManagedLifetime{}
 		errTwice := errors.New("is registered")
@@ -183,10 +206,13 @@ func TestManagedPartition(t *testing.T) {
 		require.ErrorIs(t, err, ErrClosed)
 		require.NoError(t, table.Close())
 	})
-	_, err := ManagedPartition("a", func(string) (Limiter, error) { return nil, errTest }, nil).New("a")
+	nobody := func(*ManagedLifetime, string) error { panic("there is nobody to register") }
+	_, err := ManagedPartition("a", func(string) (Limiter, error) { return nil, errTest }, nobody).New("a")
 	require.Equal(t, errTest, err)
-	_, err = ManagedPartition("a", nil, nil).New("a")
+	_, err = ManagedPartition("a", nil, nobody).New("a")
 	require.ErrorContains(t, err, "partition a has no New")
+	_, err = ManagedPartition("a", oneSlot, nil).New("a")
+	require.ErrorContains(t, err, "partition a has no function that registers it")
 }
 
 // J275: what two policies call the same is two keys.

@@ -65,17 +65,19 @@ func construct[K comparable](key K, newLimiter func(K) (Limiter, error)) (Limite
 		return nil, fmt.Errorf("limiter: partition %v has no New", key)
 	}
 	l, err := newLimiter(key)
-	if err == nil && l == nil {
-		err = fmt.Errorf("limiter: New of partition %v returned no limiter", key)
+	if err != nil {
+		return nil, err // whatever l is, it may be a nil pointer of some type
 	}
-	return l, err
+	if l == nil {
+		return nil, fmt.Errorf("limiter: New of partition %v returned no limiter", key)
+	}
+	return l, nil
 }
 
 // finish keeps the partition, or takes it out of the table again where it has
 // no limiter, needs none or there is no room.
 func (t *table[K]) finish(s *tableShard[K], p *partition[K], l Limiter, err error) {
-	_, free := l.(*unlimited)
-	keep := err == nil && !free
+	keep := err == nil && !unbounded(l)
 	if keep && !t.reserve() {
 		keep, err = false, errTooManyKeys
 	}

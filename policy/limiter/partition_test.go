@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -108,6 +109,24 @@ func TestPartitionedFactory(t *testing.T) {
 		_, err := table.TryAcquire("k", 1)
 		require.ErrorContains(t, err, "limiter: New of partition k returned no limiter")
 		require.Zero(t, table.Len())
+	})
+	tableRow(t, "bad options", PartitionedOptions{}, func(string) (Limiter, error) {
+		return NewConcurrency(ConcurrencyOptions{}) // with the error comes a nil pointer that is no nil Limiter
+	}, func(t *testing.T, table *keyTable) {
+		for range 2 {
+			_, err := table.TryAcquire("k", 1)
+			require.ErrorContains(t, err, "limiter: PermitLimit: 0")
+		}
+		require.EqualValues(t, 2, table.made.Load())
+	})
+	t.Run("a key that is not equal to itself", func(t *testing.T) {
+		table := must(NewPartitioned(func(key float64) Partition[float64] {
+			return Partition[float64]{Key: key, New: func(float64) (Limiter, error) { return slots(1, 0), nil }}
+		}, PartitionedOptions{}))
+		_, err := table.TryAcquire(math.NaN(), 1)
+		require.ErrorContains(t, err, "limiter: partition NaN has a key that is not equal to itself")
+		require.Zero(t, table.Len())
+		require.NoError(t, table.Close())
 	})
 	t.Run("no factory", func(t *testing.T) {
 		table := must(NewPartitioned(func(key string) Partition[string] { return Partition[string]{Key: key} }, PartitionedOptions{}))

@@ -114,6 +114,9 @@ func (t *Partitioned[R, K]) Stats(r R) (Stats, error) {
 	}
 	var s Stats
 	lease, err := t.table.acquire(ctx, t.pick(r), func(l Limiter) (Lease, error) {
+		if idle, ok := l.Idle(); ok && idle == Never { // closed by somebody else: the key is new
+			return Lease{}, ErrClosed
+		}
 		s = l.Stats()
 		return Lease{}, nil
 	})

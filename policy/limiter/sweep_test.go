@@ -234,14 +234,22 @@ func TestPartitionedErrors(t *testing.T) { // G184
 
 func TestPartitionedRemembers(t *testing.T) {
 	tableRow(t, "G186", PartitionedOptions{Sweep: time.Second}, func(key string) (Limiter, error) {
-		if key == "free" {
+		switch key {
+		case "free":
 			return Unlimited(), nil
+		case "free chain":
+			return Chain(Unlimited(), must(Chain(Unlimited())))
+		case "half free chain":
+			return Chain(must(Chain(Unlimited())), slots(1, 0))
 		}
 		return slots(1, 0), nil
 	}, func(t *testing.T, table *keyTable) {
 		granted(t, table.of("held"), 1)
 		granted(t, table.of("free"), 1000)
+		granted(t, table.of("free chain"), 1000)
 		require.Equal(t, 1, table.Len(), "no state for keys without a limit")
+		granted(t, table.of("half free chain"), 1).Release()
+		require.Equal(t, 2, table.Len())
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 1, table.Len())

@@ -97,6 +97,10 @@ func (t *table[K]) enter(ctx context.Context, s *tableShard[K], want Partition[K
 		s.mu.Unlock()
 		return nil, ErrClosed
 	}
+	if want.Key != want.Key { // NaN: no call would find it again, nor the sweep
+		s.mu.Unlock()
+		return nil, fmt.Errorf("limiter: partition %v has a key that is not equal to itself", want.Key)
+	}
 	p := &partition[K]{key: want.Key, made: make(chan struct{})}
 	p.inside.Store(1)
 	s.byKey[want.Key] = p

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -15,9 +16,21 @@ type unlimited struct {
 
 // Unlimited returns a limiter that grants everything until it is closed. Its
 // Idle is always false before. Where it stands in a chain the idle time is that
-// of the other members, and a [Partitioned] keeps no partition for it, so that
-// keys without a limit cost no memory.
+// of the other members, and a [Partitioned] keeps no partition for it, or for a
+// chain of nothing else, so that keys without a limit cost no memory.
 func Unlimited() Limiter { return new(unlimited) }
+
+// unbounded reports whether a limiter is Unlimited, or a chain of nothing else:
+// it has nothing to remember.
+func unbounded(l Limiter) bool {
+	switch l := l.(type) {
+	case *unlimited:
+		return true
+	case *chain:
+		return !slices.ContainsFunc(l.members, func(m Limiter) bool { return !unbounded(m) })
+	}
+	return false
+}
 
 func (u *unlimited) permitLimit() int { return math.MaxInt }
 
