@@ -153,17 +153,42 @@ func TestReenter(t *testing.T) {
 
 // A039: options are copied.
 func TestOptionsAreCopied(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := ConcurrencyOptions{PermitLimit: 1, Queue: Queue{Limit: 1}}
-		l := must(NewConcurrency(o))
-		o.PermitLimit, o.Queue = 5, Queue{Limit: 3, Order: NewestFirst}
-		lease := granted(t, l, 1)
-		denied(t, l, 1)
-		a := acquire(context.Background(), l, 1)
-		acquire(context.Background(), l, 1).denied(t, "queue limit reached")
-		lease.Release()
-		a.granted(t)
-	})
+	q, other := Queue{Limit: 1}, Queue{Limit: 3, Order: NewestFirst}
+	for name, construct := range map[string]func() (Limiter, error){
+		"token bucket": func() (Limiter, error) {
+			o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, Period: time.Second, Queue: q}
+			defer func() { o.TokenLimit, o.TokensPerPeriod, o.Period, o.Queue = 5, 5, 1, other }()
+			return NewTokenBucket(o)
+		},
+		"fixed window": func() (Limiter, error) {
+			o := FixedWindowOptions{PermitLimit: 1, Window: time.Second, Queue: q}
+			defer func() { o.PermitLimit, o.Window, o.Queue = 5, 1, other }()
+			return NewFixedWindow(o)
+		},
+		"sliding window": func() (Limiter, error) {
+			o := SlidingWindowOptions{PermitLimit: 1, Window: time.Second, Segments: 1, Queue: q}
+			defer func() { o.PermitLimit, o.Window, o.Segments, o.Queue = 5, 2, 2, other }()
+			return NewSlidingWindow(o)
+		},
+		"concurrency": func() (Limiter, error) {
+			o := ConcurrencyOptions{PermitLimit: 1, Queue: q}
+			defer func() { o.PermitLimit, o.Queue = 5, other }()
+			return NewConcurrency(o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := must(construct())
+				lease := granted(t, l, 1)
+				denied(t, l, 1)
+				a := acquire(context.Background(), l, 1)
+				acquire(context.Background(), l, 1).denied(t, "queue limit reached")
+				lease.Release()
+				time.Sleep(time.Second)
+				a.granted(t)
+			})
+		})
+	}
 }
 
 func TestIdle(t *testing.T) {
