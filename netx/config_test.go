@@ -1,9 +1,11 @@
 package netx
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,12 +121,27 @@ func TestFitCaps(t *testing.T) {
 	}
 }
 
+// A default that is lowered is named as in the configuration, with what to do.
+func TestFitCapsSaysWhatToDo(t *testing.T) {
+	for key, l := range map[string]ListenerConfig{
+		"tcp.max_connections": {Name: "name", Protocol: TCP, Upstream: "h:1"},
+		"udp.max_sessions":    {Name: "name", Upstream: "h:1"},
+	} {
+		var out logBuffer
+		require.NoError(t, fitCaps([]ListenerConfig{l}, loopCount()*fdsPerLoop+600, 4321, textLog(&out)))
+		_, line, _ := strings.Cut(string(out), "msg=")
+		value := map[Protocol]int{TCP: 600 / fdsPerConnection, UDP: sessionsFor(600)}[l.Protocol]
+		assert.Equal(t, fmt.Sprintf(`"the descriptor limit (ulimit -n) is too low for a default: raise it, or write the cap that is enough"`+
+			" listener=name key=%s value=%d default=10000 limit=4321\n", key, value), line)
+	}
+}
+
 // A refusal has the numbers that there are to choose from.
 func TestFitCapsCountsTheQueue(t *testing.T) {
 	l := ListenerConfig{Name: "t", Protocol: TCP, Upstream: "h:1"}
 	l.TCP.MaxConnections, l.TCP.Queue.Limit = 100, 1000
 	err := fitCaps([]ListenerConfig{l}, loopCount()*fdsPerLoop+800, 1024, textLog(io.Discard))
-	assert.EqualError(t, err, "netx: the caps of sessions, connections and queues need 1300 descriptors, the limit of 1024 leaves 800 for them")
+	assert.EqualError(t, err, "netx: the caps of sessions, connections and queues need 1300 descriptors, the limit of 1024 leaves 800 for them; lower them or raise it (ulimit -n)")
 }
 
 func sessionsFor(fds int) int { return fds * quarantineShare / (quarantineShare + 1) }

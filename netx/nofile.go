@@ -63,7 +63,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 	}
 	left := free - fixed - written
 	if left < 0 && written > 0 {
-		return fmt.Errorf("netx: the caps of sessions, connections and queues need %d descriptors, the limit of %d leaves %d for them",
+		return fmt.Errorf("netx: the caps of sessions, connections and queues need %d descriptors, the limit of %d leaves %d for them; lower them or raise it (ulimit -n)",
 			written, limit, max(free-fixed, 0))
 	}
 	// Those that want least first, so that what they leave goes to the others.
@@ -72,11 +72,12 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 		n, standard := l.connCap()
 		*n = min(standard, l.fit(left/(len(open)-i)))
 		if *n < 1 {
-			return fmt.Errorf("netx: the descriptor limit of %d is too low for %d listeners", limit, len(listeners))
+			return fmt.Errorf("netx: the descriptor limit of %d is too low for %d listeners; raise it (ulimit -n)", limit, len(listeners))
 		}
 		left -= l.cost(*n)
 		if *n < standard {
-			log.Warn("descriptor limit lowers a default cap", "listener", l.Name, "cap", *n, "default", standard, "limit", limit)
+			log.Warn("the descriptor limit (ulimit -n) is too low for a default: raise it, or write the cap that is enough",
+				"listener", l.Name, "key", l.capKey(), "value", *n, "default", standard, "limit", limit)
 		}
 	}
 	return nil
@@ -88,6 +89,14 @@ func (l *ListenerConfig) connCap() (n *int, standard int) {
 		return &l.TCP.MaxConnections, DefaultMaxConnections
 	}
 	return &l.UDP.MaxSessions, DefaultMaxSessions
+}
+
+// capKey is the name of that cap in the configuration.
+func (l *ListenerConfig) capKey() string {
+	if l.Protocol == TCP {
+		return "tcp.max_connections"
+	}
+	return "udp.max_sessions"
 }
 
 // cost is what so many sessions or connections cost.

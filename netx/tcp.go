@@ -141,7 +141,7 @@ func (s *tcpServer) admit(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
 		return denied(d), false
 	}
 	if !s.perIP.take(from.Addr()) {
-		s.logFull(nil)
+		s.logFull("max_connections_per_ip", s.cfg.TCP.MaxConnectionsPerIP, "address", from.Addr())
 		return dropConnectionsFull, false
 	}
 	reason, ok := s.place(c, from)
@@ -161,12 +161,12 @@ func (s *tcpServer) place(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
 	case place.Acquired():
 		return s.begin(c, from, place)
 	case q.Limit == 0:
-		s.logFull(nil)
+		s.logFull("max_connections", s.cfg.TCP.MaxConnections)
 		return dropConnectionsFull, false
 	case q.Order == limiter.OldestFirst && s.places.Stats().Queued >= int64(q.Limit):
 		// What the queue would say, without the cost of getting there: only
 		// this loop puts anybody into it.
-		s.logFull(nil)
+		s.logFull("queue.limit", q.Limit)
 		return dropQueueFull, false
 	}
 	return s.wait(c, from)
@@ -177,7 +177,7 @@ func (s *tcpServer) begin(c gnet.Conn, from netip.AddrPort, place limiter.Lease)
 	client, err := adopt(c)
 	if err != nil {
 		place.Release()
-		s.logFull(err)
+		s.logFull("error", err)
 		return dropConnectionsFull, false
 	}
 	s.connections.Add(1)
@@ -185,9 +185,11 @@ func (s *tcpServer) begin(c gnet.Conn, from netip.AddrPort, place limiter.Lease)
 	return 0, true
 }
 
-func (s *tcpServer) logFull(err error) {
+// logFull logs what it was that left no room: a cap, by its name in the
+// configuration, or an error.
+func (s *tcpServer) logFull(what ...any) {
 	if n, ok := s.fullGate.pass(); ok {
-		s.log.Warn("no room for a connection", "cap", s.cfg.TCP.MaxConnections, "error", err, "suppressed", n)
+		s.log.Warn("no room for a connection", append(what, "suppressed", n)...)
 	}
 }
 
@@ -252,7 +254,7 @@ func (s *tcpServer) dialFailed(client *net.TCPConn, err error) {
 		s.drop(dropDraining)
 	case outOfDescriptors(err):
 		s.drop(dropConnectionsFull)
-		s.logFull(err)
+		s.logFull("error", err)
 	default:
 		s.drop(dropUpstreamError)
 		s.upstreamErrors.Add(1)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 	"github.com/seed-ee4278a0/throttled/tokenbucket"
 )
 
@@ -115,6 +117,40 @@ func TestTCPCaps(t *testing.T) {
 		first.Close()
 		require.Eventually(t, func() bool { return fateOf(addr, "127.0.0.1") == nil }, settled, 5*time.Millisecond)
 	})
+}
+
+// The log names the cap that was hit, as the configuration does, and no other.
+func TestTCPLogsWhichCap(t *testing.T) {
+	for want, o := range map[string]TCPOptions{
+		"max_connections=1":                          {MaxConnections: 1},
+		"max_connections_per_ip=1 address=127.0.0.1": {MaxConnections: 2, MaxConnectionsPerIP: 1, Queue: queueOf(1, limiter.OldestFirst)},
+		"queue.limit=1":                              {MaxConnections: 1, Queue: queueOf(1, limiter.OldestFirst)},
+	} {
+		t.Run(want, func(t *testing.T) {
+			var out logBuffer
+			g, err := StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Logger: textLog(&out), Listeners: []ListenerConfig{{
+				Name: "game", Protocol: TCP, Listen: loopback(0), Upstream: Echo, TCP: o,
+			}}})
+			require.NoError(t, err)
+			defer g.Close()
+			addr := g.Addrs()[0].String()
+			keepOpen(t, addr)
+			if o.Queue.Limit > 0 && o.MaxConnectionsPerIP == 0 {
+				dialTCP(t, addr)
+				awaitQueued(t, g, 1)
+			}
+			require.ErrorIs(t, fateOf(addr, "127.0.0.1"), syscall.ECONNRESET)
+			require.NoError(t, g.Close()) // and nobody writes to the log any more
+			var lines []string
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "no room") {
+					_, line, _ = strings.Cut(line, "msg=")
+					lines = append(lines, line)
+				}
+			}
+			assert.Equal(t, []string{`"no room for a connection" listener=game ` + want + " suppressed=0\n"}, lines)
+		})
+	}
 }
 
 // Who knocks while there is no place is in violation all the same.

@@ -25,7 +25,7 @@ func (s *tcpServer) wait(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
 	client, err := adopt(c)
 	if err != nil {
 		<-s.waiting
-		s.logFull(err)
+		s.logFull("error", err)
 		return dropConnectionsFull, false
 	}
 	queued := make(chan struct{})
