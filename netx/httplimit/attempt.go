@@ -107,17 +107,18 @@ func (a *attempt) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// finish ends the attempt and reports whether it had to wait.
-func (a *attempt) finish(end result) (waited bool) {
+// finish ends the attempt and tells how long it had to wait, if it had to.
+func (a *attempt) finish(end result) (wait time.Duration, waited bool) {
 	since := a.since.Swap(attempted)
 	if since < 0 {
-		return false
+		return 0, false
 	}
+	wait = time.Since(a.base) - time.Duration(since)
 	if a.series != nil {
 		a.series.queued().Dec()
-		a.series.waited(end, time.Since(a.base)-time.Duration(since))
+		a.series.waited(end, wait)
 	}
-	return true
+	return wait, true
 }
 
 // attempts keeps those that were not waited on for later ones.
@@ -133,14 +134,15 @@ func (as *attempts) begin(r *http.Request, s *series) *attempt {
 	return a
 }
 
-// end ends the attempt. One that was waited on somebody may still look at, so
-// it is left to the garbage collector.
-func (as *attempts) end(a *attempt, end result) {
-	if a.finish(end) || end == panicked {
-		return
+// end ends the attempt and tells how long it had to wait. One that was waited
+// on somebody may still look at, so it is left to the garbage collector.
+func (as *attempts) end(a *attempt, end result) time.Duration {
+	wait, waited := a.finish(end)
+	if !waited && end != panicked {
+		a.Context, a.request, a.series = nil, nil, nil
+		as.pool.Put(a)
 	}
-	a.Context, a.request, a.series = nil, nil, nil
-	as.pool.Put(a)
+	return wait
 }
 
 // ask makes the attempt. The lease and the error are those of the limiter asked

@@ -42,7 +42,8 @@ type ConcurrencyLimiterOptions struct {
 // with next and answers 503 Service Unavailable to those that find no place and
 // no room in the queue. It is the older sibling of [Limits]: one limit for a
 // whole server, about what the server can do and not about what a client may.
-// When the client has gone nothing is written and no hook is called.
+// When the client has gone nothing is written and no hook is called; where only
+// the deadline of the request has passed it is answered 503 without the hook.
 //
 // The handler is an io.Closer too. Close refuses the requests that wait and all
 // that come, and unregisters the metrics:
@@ -96,19 +97,22 @@ type concurrency struct {
 	limiter    *limiter.Concurrency
 	onRejected func(http.ResponseWriter, *http.Request)
 	metrics    *concurrencyMetrics
+	attempts   attempts
 	writers    statusWriters
 	closed     atomic.Bool
 }
 
 func (c *concurrency) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	start := time.Now()
-	lease, err := c.limiter.Acquire(r.Context(), 1)
-	c.metrics.waited(start)
+	a := c.attempts.begin(r, nil)
+	lease, err := c.limiter.Acquire(a, 1)
+	c.metrics.waited(c.attempts.end(a, acquired))
 	switch {
 	case err == nil && lease.Acquired():
 		defer lease.Release()
 		c.next.ServeHTTP(w, r)
-	case r.Context().Err() == nil: // the only other error is that of a closed limiter
+	case r.Context().Err() != nil:
+		outOfTime(w, r)
+	default: // the only other error is that of a closed limiter
 		c.refuse(w, r)
 	}
 }
@@ -164,9 +168,9 @@ func newConcurrencyMetrics(r prometheus.Registerer, l *limiter.Concurrency) (*co
 	return m, register(r, m.rejected, m.length, m.duration)
 }
 
-func (m *concurrencyMetrics) waited(since time.Time) {
+func (m *concurrencyMetrics) waited(d time.Duration) {
 	if m != nil {
-		m.duration.Observe(time.Since(since).Seconds())
+		m.duration.Observe(d.Seconds())
 	}
 }
 

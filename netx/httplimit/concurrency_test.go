@@ -279,6 +279,21 @@ func TestConcurrencyLimiterPanics(t *testing.T) {
 	})
 }
 
+// I256 in real time: who does not wait has waited 0, to the nanosecond.
+func TestConcurrencyLimiterNoWaitIsNone(t *testing.T) {
+	t.Run("I256", func(t *testing.T) {
+		r := prometheus.NewPedanticRegistry()
+		h, err := ConcurrencyLimiter(new(page), ConcurrencyLimiterOptions{MaxConcurrentRequests: 1, RequestQueueLimit: 1, Registerer: r})
+		require.NoError(t, err)
+		for range 100 {
+			get(h, "/")
+		}
+		found := gather(t, r)
+		assert.Equal(t, 100.0, found[queueSeconds])
+		assert.Zero(t, found[queueSecondsSum])
+	})
+}
+
 func TestConcurrencyLimiterMetrics(t *testing.T) {
 	run := func(name string, f func(t *testing.T, s *stage, read func() map[string]float64)) {
 		t.Run(name, func(t *testing.T) {

@@ -30,8 +30,15 @@
 //
 // A mark has to be the outermost of what is registered with the mux. Behind
 // other middleware nobody can see it, and so that a limit is never passed by in
-// silence such a request is answered 500 with a text that says why. With other
-// routers, wrap each marked handler on its own.
+// silence such a request is answered 500 with a text that says why. What stands
+// before a handler therefore goes into its mark. A mux with marks of its own
+// behind something else gets a Wrap of its own, and the whole is disabled for
+// the one outside, so that the global limiter is asked once:
+//
+//	limits.Require("search", http.StripPrefix("/api", search))
+//	mux.Handle("/api/", httplimit.Disable(http.StripPrefix("/api", limits.Wrap(api))))
+//
+// With other routers, wrap each marked handler on its own.
 //
 // # A request
 //
@@ -42,13 +49,17 @@
 //	granted       the handler runs; what is held is released when it returns or panics
 //	denied        Retry-After where the limiter knows it, then OnRejected or an empty 429
 //	client gone   nothing is written, no hook is called
+//	out of time   503, no hook: the deadline of the request passed while it waited
 //	limiter error the request does not pass: 503 where the limiter is closed, else 500
 //
 // A queue lets clients hang instead of telling them to come back, so the zero
-// value of [limiter.Queue] has none.
+// value of [limiter.Queue] has none. Where requests have bodies give it a
+// MaxWait: over HTTP/1 a server cannot tell that a client has gone before the
+// body has been read.
 //
 // Who a request belongs to is for the limiter to say, see
-// [limiter.NewPartitioned]. A header that any client can set is no identity:
+// [limiter.NewPartitioned]; a limit for all together is one with a single key,
+// as in the example. A header that any client can set is no identity:
 // take X-Forwarded-For from a proxy of your own only, and give tables whose
 // keys clients choose a cap, MaxPartitions.
 //

@@ -50,9 +50,9 @@ func (l *Limits) mark(rt *route, h http.Handler) (http.Handler, error) {
 }
 
 // Disable marks a handler as one that nothing limits, the global limiter
-// neither. It wins over every other mark, inside of it and around it, of
-// whichever Limits. Without [Limits.Wrap] the handler just serves. Disable
-// panics where h is nil.
+// neither. It wins over every other mark and every [Limits.Wrap] that it sees
+// inside, and over those around that see it, of whichever Limits. Without
+// [Limits.Wrap] the handler just serves. Disable panics where h is nil.
 func Disable(h http.Handler) http.Handler {
 	if h == nil {
 		panic("httplimit: Disable of no handler")
@@ -72,7 +72,8 @@ const notWrapped = "httplimit: a handler marked with a policy was reached withou
 
 func (m *marked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l := m.limits
-	if l.passing.has(r, l.resolve(m, r).route, l.exempt) {
+	rt := l.resolve(m, r).route
+	if rt == l.exempt || l.passing.has(r, rt, l.exempt) {
 		m.next.ServeHTTP(w, r)
 		return
 	}
@@ -83,7 +84,32 @@ func (m *marked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A disabled is the mark of [Disable].
 type disabled struct{ next http.Handler }
 
-func (d *disabled) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.next.ServeHTTP(w, r) }
+// ServeHTTP tells those inside, who cannot see what stands around them.
+func (d *disabled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for h, l := beyond(d.next, r); h != nil; h, l = beyond(h, r) {
+		if l != nil {
+			defer l.passing.leave(r)
+			l.passing.enter(r, l.exempt)
+		}
+	}
+	d.next.ServeHTTP(w, r)
+}
+
+// beyond is the handler that a mark, a middleware of ours or a mux is about to
+// call, nil for all others, and the Limits whose mark or middleware h is.
+func beyond(h http.Handler, r *http.Request) (next http.Handler, of *Limits) {
+	switch m := h.(type) {
+	case *marked:
+		return m.next, m.limits
+	case *wrapped:
+		return m.next, m.limits
+	case *disabled:
+		return m.next, nil
+	case *http.ServeMux:
+		next, _ = m.Handler(r)
+	}
+	return next, nil
+}
 
 // A target is what a request is for.
 type target struct {
@@ -98,34 +124,29 @@ func (l *Limits) resolve(h http.Handler, r *http.Request) target {
 	t := target{route: l.global, handler: h}
 	exempt, front := false, true
 	for {
-		var next http.Handler
-		asks, skip := false, false // skip: what it does is done, it may be left out
+		next, of := beyond(h, r)
+		if next == nil {
+			break
+		}
+		asks := of == l
 		switch m := h.(type) {
 		case *marked:
-			next, asks = m.next, m.limits == l
-			skip = asks
 			if asks {
 				t.route = m.route
 			}
-		case *wrapped:
-			next, asks = m.next, m.limits == l
-			skip = asks
 		case *disabled:
-			next, skip, exempt = m.next, true, true
-		case *http.ServeMux:
-			next, _ = m.Handler(r)
-		default:
-			if exempt {
-				t.route = l.exempt
-			}
-			return t
+			exempt = true
 		}
-		if front = front && skip; front {
+		if front = front && asks; front { // what it does is done, it may be left out
 			t.handler = next
 		}
 		t.inside = t.inside || asks && !front
 		h = next
 	}
+	if exempt {
+		t.route = l.exempt
+	}
+	return t
 }
 
 // passing are the requests that have got what they need and are on their way to

@@ -133,6 +133,12 @@ func TestWhichMarkApplies(t *testing.T) {
 		{name: "wrapped behind what hides it", next: func(s *site) http.Handler {
 			return http.StripPrefix("/x", s.Wrap(s.require("a", ok)))
 		}, path: "/x/y", want: "a global again"},
+		{name: "wrapped behind what hides it, once", next: func(s *site) http.Handler {
+			return Disable(http.StripPrefix("/x", s.Wrap(s.require("a", ok))))
+		}, path: "/x/y", want: "a global"},
+		{name: "a mark around what would hide it", next: func(s *site) http.Handler {
+			return mux(map[string]http.Handler{"/x/": s.require("a", http.TimeoutHandler(http.StripPrefix("/x", ok), time.Minute, ""))})
+		}, path: "/x/y", want: "a global"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -222,9 +228,54 @@ func TestMarkWithoutWrap(t *testing.T) {
 			assert.Zero(t, served.served.Load())
 		})
 	}
-	t.Run("disabled just serves", func(t *testing.T) {
-		assert.Equal(t, http.StatusOK, get(Disable(served), "/").Code)
-	})
+}
+
+// Disable wins over every mark and every middleware of whichever Limits that it
+// sees or that see it, with Wrap and without.
+func TestDisableWins(t *testing.T) {
+	type build func(h http.Handler) http.Handler
+	s, other := newSite(t), newSite(t)
+	layers := map[string]build{
+		"Disable":       Disable,
+		"Require":       func(h http.Handler) http.Handler { return s.require("a", h) },
+		"RequirePolicy": func(h http.Handler) http.Handler { return requirePolicy(t, s.Limits, Policy{Limiter: s.b}, h) },
+		"Wrap":          s.Wrap,
+		"other Require": func(h http.Handler) http.Handler { return other.require("a", h) },
+		"other Wrap":    other.Wrap,
+		"mux": func(h http.Handler) http.Handler {
+			m := http.NewServeMux()
+			m.Handle("/", h)
+			return m
+		},
+	}
+	var nest func(name string, h http.Handler, depth int, disabled bool)
+	nest = func(name string, h http.Handler, depth int, disabled bool) {
+		if disabled {
+			w := get(h, "/")
+			require.Equal(t, http.StatusOK, w.Code, "%s: %s", name, w.Body)
+			require.Empty(t, s.asked()+other.asked(), name)
+		}
+		if depth == 0 {
+			return
+		}
+		for layer, around := range layers {
+			nest(layer+"("+name+")", around(h), depth-1, disabled || layer == "Disable")
+		}
+	}
+	nest("page", new(page), 4, false)
+	for _, l := range []*Limits{s.Limits, other.Limits} {
+		l.passing.requests.Range(func(any, any) bool { t.Error("a request is still passing"); return false })
+	}
+}
+
+// A disabled handler that sends a request of its own through the limits does
+// not take it past them.
+func TestDisableIsOfTheRequest(t *testing.T) {
+	s := newSite(t)
+	h := s.Wrap(s.require("a", new(page)))
+	batch := Disable(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r.Clone(r.Context())) }))
+	require.Equal(t, http.StatusOK, get(s.Wrap(batch), "/").Code)
+	assert.Equal(t, "a global", s.asked())
 }
 
 // Limits around Limits: each applies its own marks.

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -186,77 +185,6 @@ func TestRetryAfter(t *testing.T) {
 			assert.Equal(t, []string{step.want}, b["Retry-After"])
 		}
 	})
-}
-
-func TestAborts(t *testing.T) {
-	t.Run("H216", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			hook := &hook{}
-			policy, global := rateQueue(t, 1), slots(t, 2, 0)
-			l := newLimits(t, Options{Global: global, OnRejected: hook.reject})
-			h := l.Wrap(requirePolicy(t, l, Policy{Limiter: policy, OnRejected: hook.reject}, new(page)))
-			require.Equal(t, http.StatusOK, get(h, "/").Code)
-			e := begin(h, "/")
-			require.False(t, e.done())
-			e.abort()
-			require.True(t, e.done())
-			assert.Nil(t, e.panicked)
-			assert.True(t, untouched(e.ResponseRecorder))
-			assert.Zero(t, hook.called)
-			assert.Equal(t, int64(2), global.stats().Available)
-			assert.Zero(t, policy.stats().Queued)
-		})
-	})
-	t.Run("while waiting for the global limiter the policy gets its permit back", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			policy, global := rate(t, 5), rateQueue(t, 1)
-			l := newLimits(t, Options{Global: global})
-			h := l.Wrap(requirePolicy(t, l, Policy{Limiter: policy}, new(page)))
-			require.Equal(t, http.StatusOK, get(h, "/").Code)
-			e := begin(h, "/")
-			require.Equal(t, int64(3), policy.stats().Available)
-			e.abort()
-			assert.True(t, untouched(e.ResponseRecorder))
-			assert.Equal(t, int64(4), policy.stats().Available)
-		})
-	})
-	t.Run("gone before", func(t *testing.T) {
-		hook := &hook{}
-		for _, limiter := range []one{slots(t, 1, 0), spent(t)} {
-			l := newLimits(t, Options{Global: limiter, OnRejected: hook.reject})
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			w := httptest.NewRecorder()
-			l.Wrap(new(page)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
-			assert.True(t, untouched(w))
-			assert.Zero(t, hook.called)
-		}
-	})
-	t.Run("a denial that nobody is there for any more", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			hook := &hook{}
-			inner, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, Queue: limiter.Queue{Limit: 1}})
-			require.NoError(t, err)
-			l := newLimits(t, Options{Global: deaf{one{inner}}, OnRejected: hook.reject})
-			held, err := inner.TryAcquire(1)
-			require.NoError(t, err)
-			e := begin(l.Wrap(new(page)), "/")
-			e.abort()
-			require.NoError(t, inner.Close())
-			synctest.Wait()
-			require.True(t, e.done())
-			assert.True(t, untouched(e.ResponseRecorder))
-			assert.Zero(t, hook.called)
-			held.Release()
-		})
-	})
-}
-
-// A deaf limiter does not look at the context.
-type deaf struct{ one }
-
-func (d deaf) Acquire(_ context.Context, r *http.Request, n int) (limiter.Lease, error) {
-	return d.one.Acquire(context.Background(), r, n)
 }
 
 func TestErrors(t *testing.T) {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -24,6 +25,7 @@ func (l *Limits) refuse(rt *route, w http.ResponseWriter, r *http.Request, d den
 	l.debug(rt, r, d)
 	switch {
 	case d.end == requestCanceled:
+		outOfTime(w, r)
 	case d.err != nil:
 		l.log.error(r, "httplimit: a limiter failed", "policy", rt.name, "limiter", resultLabels[d.end], "error", d.err)
 		status := http.StatusInternalServerError
@@ -43,6 +45,15 @@ func (l *Limits) refuse(rt *route, w http.ResponseWriter, r *http.Request, d den
 		s := l.writers.wrap(w, l.options.StatusCode)
 		defer l.writers.finish(s)
 		hook(s, r, d.lease)
+	}
+}
+
+// outOfTime answers a request whose context has ended. Where that was a
+// deadline, of some other middleware, the client is still there and must not
+// take for a success what nobody served. Else it has gone.
+func outOfTime(w http.ResponseWriter, r *http.Request) {
+	if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 

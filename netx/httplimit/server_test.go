@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
 const patience = 20 * time.Second
@@ -20,7 +23,7 @@ const patience = 20 * time.Second
 // soon polls in the goroutine of the test, so that it adds none.
 func soon(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "%s", what)
 	}
 }
@@ -85,6 +88,55 @@ func TestServer(t *testing.T) {
 	assert.Zero(t, found[queued+"{policy=p}"])
 	assert.Equal(t, int64(100), policy.stats().Available)
 	soon(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= goroutines })
+}
+
+// The same of a ConcurrencyLimiter, whose clients come one after the other: a
+// queue refuses the last, a stack those that have waited longest.
+func TestServerConcurrencyLimiter(t *testing.T) {
+	const connections, places, room = 200, 100, 50
+	for order, first := range map[limiter.Order]int{limiter.OldestFirst: places + room, limiter.NewestFirst: places} {
+		t.Run(order.String(), func(t *testing.T) {
+			goroutines := runtime.NumGoroutine()
+			site := gated()
+			h, err := ConcurrencyLimiter(site, ConcurrencyLimiterOptions{
+				MaxConcurrentRequests: places, RequestQueueLimit: room, Order: order,
+			})
+			require.NoError(t, err)
+			stats := h.(*concurrency).limiter.Stats
+			server := httptest.NewServer(h)
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections}}
+			codes := make([]int, connections)
+			var clients sync.WaitGroup
+			for i := range codes {
+				clients.Go(func() {
+					response, err := client.Get(server.URL)
+					if assert.NoError(t, err) {
+						codes[i] = response.StatusCode
+						_ = response.Body.Close()
+					}
+				})
+				soon(t, "it has come", func() bool {
+					s := stats()
+					return s.Successful+s.Queued+s.Failed == int64(i+1)
+				})
+			}
+			soon(t, "100 inside", func() bool { return site.inside.Load() == places })
+			assert.Equal(t, limiter.Stats{Queued: room, Successful: places, Failed: connections - places - room}, stats())
+			close(site.gate)
+			clients.Wait()
+			for i, code := range codes {
+				want := http.StatusOK
+				if i >= first && i < first+connections-places-room {
+					want = http.StatusServiceUnavailable
+				}
+				assert.Equal(t, want, code, "request %d", i)
+			}
+			client.CloseIdleConnections()
+			server.Close()
+			assert.Equal(t, int64(places), stats().Available)
+			soon(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= goroutines })
+		})
+	}
 }
 
 // A client that hangs up while it waits leaves the queue at once.

@@ -4,7 +4,8 @@ import "net/http"
 
 // Wrap is the middleware: a handler that serves next within the limits that
 // apply to the request, see the package's documentation. Around each other the
-// same Limits apply once. Wrap panics where next is nil.
+// same Limits apply once, unless there is a handler between that they cannot see
+// through. Wrap panics where next is nil.
 func (l *Limits) Wrap(next http.Handler) http.Handler {
 	if next == nil {
 		panic("httplimit: Wrap of no handler")
