@@ -16,6 +16,7 @@ type windows struct {
 	current int64   // the number of the segment that lasts
 	place   int     // of that one in the ring
 	end     int64   // when it ends
+	oldest  int64   // in no earlier segment is anything taken
 	free    int64
 	left    int64 // manual: has left the window and waits for Replenish
 	brought int64 // manual: the segment that lasted at the last Replenish
@@ -28,23 +29,33 @@ func (w *windows) advance(now int64) {
 	if now < w.end {
 		return
 	}
-	number := now / w.segment
-	for i := range min(number-w.current, int64(len(w.taken))) {
+	number, length := now/w.segment, int64(len(w.taken))
+	for gone := w.first(); gone <= min(number-length, w.current); gone++ {
 		if w.free+w.left == w.limit {
 			break // nothing in the window
 		}
-		begin := w.current + 1 + i
-		slot := w.slot(begin)
+		slot := w.slot(gone)
 		n := *slot
 		*slot = 0
 		if w.manual {
 			w.left += n
-		} else if n > 0 {
-			w.bring(n, begin*w.segment)
+		} else {
+			w.bring(n, (gone+length)*w.segment)
 		}
 	}
-	w.place = int((int64(w.place) + number - w.current) % int64(len(w.taken)))
+	w.place = int((int64(w.place) + number - w.current) % length)
 	w.current, w.end = number, after(number*w.segment, w.segment)
+}
+
+// first is the first segment of the window in which something is taken, or the
+// one that lasts. It looks at each once, and so a denial at few, see
+// BenchmarkTryAcquire.
+func (w *windows) first() int64 {
+	w.oldest = max(w.oldest, w.current-int64(len(w.taken))+1)
+	for w.oldest < w.current && *w.slot(w.oldest) == 0 {
+		w.oldest++
+	}
+	return w.oldest
 }
 
 func (w *windows) bring(n, at int64) {
@@ -55,13 +66,10 @@ func (w *windows) bring(n, at int64) {
 }
 
 // slot is what was taken in the segment of the given number, which is in the
-// window, or up to a window later and will have the same place.
+// window.
 func (w *windows) slot(number int64) *int64 {
-	i := w.place + int(number-w.current)
-	switch {
-	case i >= len(w.taken):
-		i -= len(w.taken)
-	case i < 0:
+	i := w.place - int(w.current-number)
+	if i < 0 {
 		i += len(w.taken)
 	}
 	return &w.taken[i]
@@ -115,7 +123,7 @@ func (w *windows) idle(now int64) (int64, bool) {
 // leaves again one window later, and whole windows can be skipped.
 func (w *windows) wait(now int64, ahead *queue, n int64) (int64, bool) {
 	w.advance(now)
-	f := forecast{windows: w, have: w.free + w.left, at: w.current}
+	f := forecast{windows: w, have: w.free + w.left, at: w.current, next: w.first()}
 	skipped := int64(0)
 	switch {
 	case ahead == nil:
@@ -162,7 +170,7 @@ type forecast struct {
 	*windows
 	have int64
 	at   int64 // the number of the segment
-	seen int64 // segments of today's window that have left
+	next int64 // the segment of today's window that leaves next
 	back *waiter
 }
 
@@ -180,12 +188,12 @@ func (f *forecast) serve(first *waiter) {
 func (f *forecast) until(n int64) {
 	length := int64(len(f.taken))
 	for f.have < n {
-		if f.seen < length { // what has been taken by now leaves first
-			f.seen++
-			if gone := *f.slot(f.current + f.seen); gone > 0 {
+		if f.next <= f.current { // what has been taken by now leaves first
+			if gone := *f.slot(f.next); gone > 0 {
 				f.have += gone
-				f.at = f.current + f.seen
+				f.at = f.next + length
 			}
+			f.next++
 			continue
 		}
 		f.have += f.back.n // then what those in the queue will have taken
