@@ -5,6 +5,7 @@
 //
 // A [Limit] is what a person writes. [Limit.Compile] turns it once into a
 // [Rate] of integers, and a [Bucket] is 16 bytes that a Rate reads and charges.
+// [Fraction] makes a Rate for policy/limiter, where a rate is so many in a period.
 //
 // A token is Scale micro-tokens; a micro-token is a whole number of units so
 // small that the refill of one nanosecond is a whole number of them too. A
@@ -122,9 +123,17 @@ func (r *Rate) Has(b Bucket, now, n int64) bool {
 	return !r.capacity.less(missing.add(r.token.mul(uint64(n))))
 }
 
-// Take charges n tokens that [Rate.Has] found at now.
+// Take charges n tokens that [Rate.Has] found at now. Without asking it first it
+// leaves a bucket in debt, to be read by [Rate.Wait] alone: how long somebody
+// waits who comes behind others.
 func (r *Rate) Take(b *Bucket, now, n int64) {
 	b.full = b.full.max(r.meter(now)).add(r.token.mul(uint64(n)))
+}
+
+// Give takes a charge of n tokens back: the bucket holds n tokens more at now,
+// and no more than its capacity.
+func (r *Rate) Give(b *Bucket, now, n int64) {
+	b.full = b.full.subOrZero(r.token.mul(uint64(n))).max(r.meter(now))
 }
 
 // Tokens returns the whole tokens that the bucket holds at now.
@@ -137,21 +146,23 @@ func (r *Rate) available(b Bucket, now int64) uint128 {
 	return r.capacity.subOrZero(b.full.subOrZero(r.meter(now)))
 }
 
-// split divides units into whole tokens and a rest. The quotient is at most
-// 2^31-1, so a float64 misses it by one at most.
+// split divides units into whole tokens and a rest. A float64 misses the
+// quotient by one at most where that is below 2^50.
 func (r *Rate) split(units uint128) (tokens int64, rest uint128) {
-	q := uint64(units.float() * r.perUnit)
+	q := r.estimate(units)
 	for product := r.token.mul(q); ; product = r.token.mul(q) {
 		switch {
 		case units.less(product):
-			q--
+			q -= max(1, r.estimate(product.sub(units)))
 		case !units.sub(product).less(r.token):
-			q++
+			q += max(1, r.estimate(units.sub(product)))
 		default:
 			return int64(q), units.sub(product)
 		}
 	}
 }
+
+func (r *Rate) estimate(units uint128) uint64 { return uint64(units.float() * r.perUnit) }
 
 // Wait returns how long after now the bucket has n tokens, if nobody else
 // takes any: 0 where it has them, Never where it never will.

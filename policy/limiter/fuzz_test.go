@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -45,7 +46,7 @@ func FuzzBucket(f *testing.F) {
 	f.Add(uint64(1), uint64(3), uint64(7), []byte("ababababababababbabbabbabbabbabb"))
 	f.Fuzz(func(t *testing.T, limit, tokens, period uint64, calls []byte) {
 		limit, tokens, period = positive(limit), positive(tokens), positive(period)
-		b := newBucket(limit, tokens, period)
+		b := newBucket(int64(limit), int64(tokens), time.Duration(period))
 		o := &oracle{
 			limit: new(big.Rat).SetInt64(int64(limit)),
 			rate:  new(big.Rat).SetFrac(new(big.Int).SetUint64(tokens), new(big.Int).SetUint64(period)),

@@ -1,9 +1,9 @@
 package limiter
 
 import (
-	"math"
-	"math/bits"
 	"time"
+
+	"github.com/seed-ee4278a0/throttled/tokenbucket"
 )
 
 // A TokenBucket is a limiter that holds up to TokenLimit tokens and gains
@@ -47,83 +47,69 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	b := &TokenBucket{bucket: newBucket(uint64(o.TokenLimit), uint64(o.TokensPerPeriod), uint64(o.Period))}
+	b := &TokenBucket{bucket: newBucket(int64(o.TokenLimit), int64(o.TokensPerPeriod), o.Period)}
 	b.bucket.manual = o.Manual
 	b.period = o.Period
 	b.init(&b.bucket, o.TokenLimit, o.Queue, o.Manual, rateReached)
 	return b, nil
 }
 
-// A bucket is the algorithm of a TokenBucket. A token is as many units as its
-// period has nanoseconds, so that a nanosecond brings TokensPerPeriod of them
-// (both reduced by what divides them), and nothing is divided until somebody
-// wants to know a time or a number. It keeps the reading of a meter that counts
-// the units since the start at which it is full again: the virtual scheduling
-// form of the generic cell rate algorithm (ITU-T I.371).
-//
-// A reading is below 2^126, as is the capacity, and so is what a call asks
-// for; no sum reaches 2^128.
+// A bucket is the algorithm of a TokenBucket: one of package tokenbucket, whose
+// rate is the fraction that the options say. A manual one stands still at the
+// time up to which it has been credited.
 type bucket struct {
-	rate     uint64 // units of a nanosecond
-	token    uint64 // units of a token
-	capacity uint128
-	full     uint128 // the reading at which it is full again
-	wasFull  int64   // when it was last seen full
+	rate     tokenbucket.Rate
+	level    tokenbucket.Bucket
+	wasFull  int64 // when it was last seen full
 	manual   bool
+	fast     bool  // tokens come faster than nanoseconds
+	ragged   bool  // a token comes within a nanosecond, not at its end
 	credited int64 // manual: the time up to which it has been credited
 	filled   int64 // manual: when it became full
 }
 
-func newBucket(limit, tokens, period uint64) bucket {
-	d := gcd(tokens, period)
-	return bucket{rate: tokens / d, token: period / d, capacity: mul64(limit, period/d)}
-}
-
-func gcd(a, b uint64) uint64 {
-	for b > 0 {
-		a, b = b, a%b
+func newBucket(limit, tokens int64, period time.Duration) bucket {
+	rate := tokenbucket.Fraction(limit, tokens, period)
+	return bucket{
+		rate:   rate,
+		level:  rate.New(0),
+		fast:   tokens > int64(period),
+		ragged: int64(period)%tokens > 0,
 	}
-	return a
 }
 
-// meter is the reading, which stands still in a manual bucket.
-func (b *bucket) meter(now int64) uint128 {
+// at is the time that the bucket has at now.
+func (b *bucket) at(now int64) int64 {
 	if b.manual {
-		now = b.credited
+		return b.credited
 	}
-	return mul64(uint64(now), b.rate)
+	return now
 }
 
-func (b *bucket) available(now int64) int64 {
-	has := b.capacity.subOrZero(b.full.subOrZero(b.meter(now))) // now may be before the last take
-	tokens, _ := bits.Div64(has.hi, has.lo, b.token)
-	return int64(tokens)
-}
+func (b *bucket) full(now int64) bool { return b.rate.Full(b.level, b.at(now)) }
+
+func (b *bucket) available(now int64) int64 { return b.rate.Tokens(b.level, b.at(now)) }
 
 func (b *bucket) take(now, n int64) (claim, bool) {
-	meter := b.meter(now)
-	missing, cost := b.full.subOrZero(meter), mul64(uint64(n), b.token)
-	if b.capacity.less(missing.add(cost)) {
+	if !b.rate.Has(b.level, b.at(now), n) {
 		return claim{}, false
 	}
-	if missing == (uint128{}) {
+	if b.full(now) {
 		b.wasFull = now
 		b.credited = max(b.credited, now)
-		b.full = b.meter(now)
 	}
-	b.full = b.full.add(cost)
+	b.rate.Take(&b.level, b.at(now), n)
 	return claim{n, max(now, b.wasFull)}, true
 }
 
 // giveBack gives nothing where the bucket has been full since the take: it
 // would have been then without the take too, and gained no more from there on.
 func (b *bucket) giveBack(now int64, c claim) {
-	meter := b.meter(now)
-	if b.wasFull > c.stamp || !meter.less(b.full) {
+	if b.wasFull > c.stamp || b.full(now) {
 		return
 	}
-	b.full = b.full.subOrZero(mul64(uint64(c.n), b.token)).max(meter)
-	if b.full == meter {
+	b.rate.Give(&b.level, b.at(now), c.n)
+	if b.full(now) {
 		b.filled = now
 	}
 }
@@ -132,53 +118,33 @@ func (b *bucket) giveBack(now int64, c claim) {
 // have been full for a part of a nanosecond, which it has lost. So for those
 // ahead who want all its tokens up to a nanosecond each is added.
 func (b *bucket) wait(now int64, ahead *queue, n int64) (int64, bool) {
-	tokens, lost := uint64(n), int64(0)
+	level, lost := b.level, int64(0)
 	if ahead != nil {
-		tokens += uint64(ahead.permits)
+		b.rate.Take(&level, now, ahead.permits)
 		switch {
-		case b.rate > b.token: // tokens come faster than nanoseconds
+		case b.fast:
 			lost = int64(ahead.count)
-		case b.rate > 1:
+		case b.ragged:
 			lost = int64(ahead.whole)
 		}
 	}
-	full := b.full.max(mul64(uint64(now), b.rate)) // what Replenish would find
-	when := after(b.when(full.add(mul64(tokens, b.token)).subOrZero(b.capacity)), lost)
-	if when == math.MaxInt64 {
-		return math.MaxInt64, true
-	}
-	return max(0, when-now), true
-}
-
-// when is the first nanosecond at which the meter shows at least the reading.
-func (b *bucket) when(reading uint128) int64 {
-	if reading.hi >= b.rate {
-		return math.MaxInt64
-	}
-	t, rest := bits.Div64(reading.hi, reading.lo, b.rate)
-	if t >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	if rest > 0 {
-		t++
-	}
-	return int64(t)
+	return after(int64(b.rate.Wait(level, now, n)), lost), true
 }
 
 func (b *bucket) idle(now int64) (int64, bool) {
 	switch {
-	case b.meter(now).less(b.full):
+	case !b.full(now):
 		return 0, false
 	case b.manual:
 		return b.filled, true
 	}
-	return b.when(b.full), true
+	return b.rate.FullAt(b.level), true
 }
 
 func (b *bucket) replenish(now int64) {
-	wanting := b.meter(now).less(b.full)
+	wanting := !b.full(now)
 	b.credited = max(b.credited, now)
-	if wanting && !b.meter(now).less(b.full) {
+	if wanting && b.full(now) {
 		b.filled = now
 	}
 }

@@ -219,7 +219,7 @@ func TestTokenBucketAuto(t *testing.T) {
 // B069: a clock that goes back takes nothing and adds nothing.
 func TestTokenBucketClockGoesBack(t *testing.T) {
 	for _, manual := range []bool{false, true} {
-		b := newBucket(10, 1, uint64(time.Second))
+		b := newBucket(10, 1, time.Second)
 		b.manual = manual
 		const start = int64(10 * time.Second)
 		b.replenish(start)
@@ -258,7 +258,7 @@ func TestTokenBucketLateCall(t *testing.T) {
 			require.False(t, ok)
 		}
 	}
-	b := newBucket(10, 1, uint64(time.Second))
+	b := newBucket(10, 1, time.Second)
 	_, ok := b.take(now, 1)
 	require.True(t, ok)
 	late, ok := b.take(now-1, 1)

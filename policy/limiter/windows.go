@@ -1,6 +1,9 @@
 package limiter
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // windows is the algorithm of fixed and sliding windows: a window that is a
 // ring of segments. A permit comes back when the segment that it was taken in
@@ -158,11 +161,11 @@ func (w *windows) begins(number, now int64) int64 {
 
 // times is a*b, and the largest int64 where that is more; both are >= 0.
 func times(a, b int64) int64 {
-	p := mul64(uint64(a), uint64(b))
-	if p.hi > 0 || p.lo > math.MaxInt64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi > 0 || lo > math.MaxInt64 {
 		return math.MaxInt64
 	}
-	return int64(p.lo)
+	return int64(lo)
 }
 
 // A forecast is the window at the beginning of a later segment.
