@@ -76,9 +76,9 @@ type ListenerConfig struct {
 	Name     string
 	Protocol Protocol
 	// Listen is the address that clients send to; port 0 takes a free one.
-	// A wildcard covers its own address family only. The answers of a UDP
-	// listener on a wildcard come from the address that the route to the
-	// client prefers; a host with several addresses has a listener for each.
+	// A wildcard covers its own address family only. A UDP listener on a
+	// wildcard answers from the address that the client has sent to; on other
+	// systems than Linux from the one that the route to the client prefers.
 	Listen netip.AddrPort
 	// Upstream is host:port or Echo. A UDP listener resolves the name once, at
 	// the start.
@@ -131,6 +131,8 @@ type GatewayConfig struct {
 	Engine    *engine.Engine   // decides; not closed by the gateway
 	Listeners []ListenerConfig // at least one
 	Logger    *slog.Logger     // nil = discard
+
+	plainUDP bool // for tests: the UDP path of other systems
 }
 
 // validate reports every mistake, each naming its listener and field.

@@ -55,6 +55,24 @@ type counters struct {
 
 func (c *counters) drop(r dropReason) { c.dropped[r].Add(1) }
 
+// A tally is what a batch of datagrams adds to the counters, so that they are
+// touched once for all of it.
+type tally struct {
+	packets, bytes, forwarded int64
+	dropped                   [dropReasons]int64
+}
+
+func (c *counters) add(t *tally) {
+	c.packets.Add(t.packets)
+	c.bytes.Add(t.bytes)
+	c.forwarded.Add(t.forwarded)
+	for i, n := range t.dropped {
+		if n != 0 {
+			c.dropped[i].Add(n)
+		}
+	}
+}
+
 // addTo adds what has been counted to a report.
 func (c *counters) addTo(r *ListenerReport) {
 	r.Packets += c.packets.Load()

@@ -46,6 +46,7 @@ type frame struct {
 	engine *engine.Engine
 	log    *slog.Logger
 	self   [TCP + 1]selfAddrs // the listen addresses of each protocol, complete before a server starts
+	plain  bool               // UDP goes the plain path, also where there is a faster one
 }
 
 // A Gateway serves the listeners that StartGateway bound, until Close. Its
@@ -77,7 +78,7 @@ func StartGateway(cfg GatewayConfig) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{}
-	f := &frame{engine: cfg.Engine, log: log}
+	f := &frame{engine: cfg.Engine, log: log, plain: cfg.plainUDP}
 	if err := g.start(listeners, f); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}

@@ -4,7 +4,8 @@
 //	client -> netx -> engine: may it pass? -> upstream
 //
 // StartGateway runs listeners that relay UDP and TCP to upstreams, on gnet. The
-// gateway needs Linux; on other systems starting it is an error.
+// gateway is built for Linux; on other systems it has UDP listeners alone, and
+// moves one datagram at a time.
 //
 // Everything that arrives is counted once, and once more where it ends, so at
 // rest the packets of a listener are those forwarded and those dropped, each

@@ -11,7 +11,8 @@ import (
 // to one comes back.
 type selfAddrs struct {
 	listen map[netip.AddrPort]bool
-	local  map[netip.Addr]bool // what a listener on a wildcard answers from
+	ports  [1 << 16 / 64]uint64 // of listen, a bit each: most datagrams need no more
+	local  map[netip.Addr]bool  // what a listener on a wildcard answers from
 }
 
 // add must not be called once has is.
@@ -21,10 +22,14 @@ func (s *selfAddrs) add(listen netip.AddrPort) {
 		s.local = localAddrs()
 	}
 	s.listen[listen] = true
+	s.ports[listen.Port()/64] |= 1 << (listen.Port() % 64)
 }
 
 // has wants an unmapped address.
 func (s *selfAddrs) has(src netip.AddrPort) bool {
+	if s.ports[src.Port()/64]&(1<<(src.Port()%64)) == 0 {
+		return false
+	}
 	if s.listen[src] {
 		return true
 	}

@@ -2,11 +2,7 @@
 
 package netx
 
-import (
-	"fmt"
-	"runtime"
-)
+// pathCount is how many loops a listener has; the plain path can do with one.
+func (s *udpServer) pathCount() int { return 1 }
 
-func newUDPServer(ListenerConfig, *frame, *addrLock) (server, error) {
-	return nil, fmt.Errorf("a udp relay is not supported on %s", runtime.GOOS)
-}
+func (s *udpServer) newPath(l *udpLoop) (udpPath, error) { return newPlainPath(l) }

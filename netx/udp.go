@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A udpServer relays the datagrams of one listen address to one upstream. It
@@ -33,9 +31,9 @@ type udpServer struct {
 
 	fullGate, errorGate logGate
 
-	// send passes a datagram to the upstream; it never blocks. Tests put
-	// another one in to see what the kernel rarely answers.
-	send func(fd int, p []byte) error
+	// send passes datagrams to the upstream as upstreamConn.send does. Tests
+	// put another one in to see what the kernel rarely answers.
+	send func(c upstreamConn, ps [][]byte) (int, error)
 }
 
 func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
@@ -54,7 +52,7 @@ func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		base:     time.Now(),
 		bound:    make(chan struct{}),
 		abort:    make(chan struct{}),
-		send:     sendNow,
+		send:     upstreamConn.send,
 	}, nil
 }
 
@@ -67,11 +65,8 @@ func resolveUDP(hostport string) (netip.AddrPort, error) {
 	return unmapped(a.AddrPort()), nil
 }
 
-// sendNow sends on a connected socket or says at once why it cannot.
-func sendNow(fd int, p []byte) error { return unix.Send(fd, p, unix.MSG_DONTWAIT) }
-
 func (s *udpServer) start() error {
-	n := loopCount()
+	n := s.pathCount()
 	s.toBind.Store(int32(n))
 	results := make(chan error, n)
 	for range n {
@@ -121,7 +116,7 @@ func (s *udpServer) active() int64        { return s.sessions.Load() }
 
 func (s *udpServer) restarts() (n int64) {
 	for _, l := range s.loops {
-		n += l.super.restarts()
+		n += l.path.restarts()
 	}
 	return n
 }

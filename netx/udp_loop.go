@@ -1,0 +1,278 @@
+package netx
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/policy"
+)
+
+const (
+	// batchSize is how many datagrams are decided on together.
+	batchSize = 64
+	// readBuffer takes the longest datagram there is.
+	readBuffer = 64 << 10
+	// socketBuffer absorbs bursts; the kernel lowers it to what it allows.
+	socketBuffer = 4 << 20
+	// Idle sessions are looked for four times in the idle time.
+	sweepMost  = time.Second
+	sweepLeast = 5 * time.Millisecond
+)
+
+// A udpLoop has one listening socket, and the sessions of the clients that the
+// kernel sends there. The rules are here: what is dropped, who gets a session,
+// what is counted. The path moves the datagrams.
+type udpLoop struct {
+	*udpServer
+	path  udpPath
+	count counters
+	quit  chan struct{}
+	done  sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows; the path holds it while it relays
+	table sessionTable
+	batch batch
+}
+
+// A udpPath is a way of moving datagrams between the sockets of a loop. There
+// is a fast one for Linux and a plain one for every system.
+type udpPath interface {
+	// start binds the listening socket, and reads it once awaitOthers says so.
+	start() error
+	// stop ends all that calls the loop. close frees the rest, once the
+	// sessions are gone.
+	stop()
+	close()
+	restarts() int64
+	// dial makes the socket of a session. Replies are carried from watch on
+	// and no longer after unwatch. They want the loop's mu.
+	dial() (upstreamConn, error)
+	watch(*session) error
+	unwatch(*session)
+}
+
+// An upstreamConn is the socket of a session to the upstream.
+type upstreamConn interface {
+	// send passes on datagrams from the first one on and says how many; where
+	// that is none, why. Where it is not all of them, the next call tells.
+	send(ps [][]byte) (int, error)
+	talksToItself() bool
+	close()
+}
+
+// A datagram is what a client has sent.
+type datagram struct {
+	src     netip.AddrPort // unmapped
+	local   netip.Addr     // where to, on a wildcard, if it is known
+	payload []byte
+	size    int // of the payload; more than there is where the kernel has cut it
+}
+
+// A batch is what it takes to relay the datagrams of one read. It is reused.
+type batch struct {
+	tally
+	requests  [batchSize]engine.Request
+	decisions [batchSize]policy.Decision
+	touched   [batchSize]*session // those that have datagrams, in order of their first
+	next      [batchSize]int      // the next one of the same session, plus 1
+	out       [batchSize][]byte
+}
+
+func newUDPLoop(s *udpServer) (*udpLoop, error) {
+	l := &udpLoop{udpServer: s, quit: make(chan struct{})}
+	l.table.init(l)
+	var err error
+	l.path, err = s.newPath(l)
+	return l, err
+}
+
+func (l *udpLoop) start() error {
+	l.done.Go(l.sweep)
+	return l.path.start()
+}
+
+// stop ends both directions and closes every socket.
+func (l *udpLoop) stop() {
+	close(l.quit)
+	l.done.Wait()
+	l.path.stop()
+	l.table.close()
+	l.path.close()
+}
+
+func (l *udpLoop) sweep() {
+	tick := time.NewTicker(min(max(l.cfg.UDP.SessionIdle/4, sweepLeast), sweepMost))
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.quit:
+			return
+		case <-tick.C:
+			l.table.sweep(l.now())
+		}
+	}
+}
+
+// relay counts what clients have sent, at most batchSize datagrams, decides on
+// it, and forwards or drops it. It makes use of ds. It wants mu.
+func (l *udpLoop) relay(ds []datagram) {
+	l.batch.tally = tally{}
+	l.forward(l.admit(l.known(ds)))
+	l.count.add(&l.batch.tally)
+}
+
+// known drops what shows by itself that there is nobody to answer to.
+func (l *udpLoop) known(ds []datagram) []datagram {
+	t := &l.batch.tally
+	rest := ds[:0]
+	for i := range ds {
+		d := &ds[i]
+		t.packets++
+		t.bytes += int64(d.size)
+		switch {
+		case bogon(d.src):
+			t.dropped[dropBogon]++
+		case l.self[UDP].has(d.src):
+			t.dropped[dropSelf]++
+		default:
+			rest = append(rest, *d)
+		}
+	}
+	return rest
+}
+
+// admit drops what the engine denies, and what is too long.
+func (l *udpLoop) admit(ds []datagram) []datagram {
+	b := &l.batch
+	for i := range ds {
+		b.requests[i] = engine.Request{Endpoint: ds[i].src, Policy: l.cfg.Policy, Bytes: ds[i].size}
+	}
+	l.engine.EvaluateBatch(b.requests[:len(ds)], b.decisions[:len(ds)])
+	rest := ds[:0]
+	for i := range ds {
+		switch decision := b.decisions[i]; {
+		case !decision.Allowed:
+			b.dropped[denied(decision)]++
+		case ds[i].size > l.cfg.UDP.MaxDatagram:
+			b.dropped[dropOversize]++
+		default:
+			rest = append(rest, ds[i])
+		}
+	}
+	return rest
+}
+
+// bogon is a source that no answer can be sent to.
+func bogon(src netip.AddrPort) bool {
+	a := src.Addr()
+	return src.Port() == 0 || a.IsUnspecified() || a.IsMulticast() || a == broadcast
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// forward sends each session's datagrams together and in their order.
+func (l *udpLoop) forward(ds []datagram) {
+	if len(ds) == 0 {
+		return
+	}
+	b, now := &l.batch, l.now()
+	touched := b.touched[:0]
+	for i := range ds {
+		s, reason := l.sessionOf(&ds[i], now)
+		if s == nil {
+			b.dropped[reason]++
+			continue
+		}
+		s.seen = now
+		b.next[i] = 0
+		if s.first == 0 {
+			s.first = i + 1
+			touched = append(touched, s)
+		} else {
+			b.next[s.last-1] = i + 1
+		}
+		s.last = i + 1
+	}
+	for i, s := range touched {
+		out := b.out[:0]
+		for at := s.first; at != 0; at = b.next[at-1] {
+			out = append(out, ds[at-1].payload)
+		}
+		s.first = 0
+		l.sendAll(s.conn, out)
+		touched[i] = nil
+	}
+}
+
+// sendAll counts each datagram once: as forwarded, or as dropped when it could
+// not be sent at once.
+func (l *udpLoop) sendAll(c upstreamConn, ps [][]byte) {
+	// stopped: the kernel has passed on what is before ps[0], and kept why it
+	// went no further to itself.
+	stopped, again := false, false
+	for len(ps) > 0 {
+		n, err := l.send(c, ps)
+		if n > 0 {
+			if stopped { // so it was nothing about ps[0]
+				l.upstreamError(syscall.ECONNREFUSED)
+			}
+			l.batch.forwarded += int64(n)
+			ps = ps[n:]
+			stopped, again = true, false
+			continue
+		}
+		l.upstreamError(err)
+		stopped = false
+		if !again && errors.Is(err, syscall.ECONNREFUSED) {
+			// The kernel kept this from an earlier datagram, which an ICMP
+			// message answered; this one has not been sent yet.
+			again = true
+			continue
+		}
+		l.batch.dropped[dropUpstreamError]++
+		ps, again = ps[1:], false
+	}
+}
+
+// sessionOf is the session of a datagram, a new one where there is none and
+// may be one more, or nil and why there is none.
+func (l *udpLoop) sessionOf(d *datagram, now int64) (*session, dropReason) {
+	f := flow{client: d.src, local: d.local}
+	if s := l.table.byFlow[f]; s != nil {
+		return s, 0
+	}
+	if l.draining.Load() {
+		return nil, dropDraining
+	}
+	if l.sessions.Add(1) > int64(l.cfg.UDP.MaxSessions) {
+		l.sessions.Add(-1)
+		l.count.sessionsRejected.Add(1)
+		if n, ok := l.fullGate.pass(); ok {
+			l.log.Warn("session table full", "listener", l.cfg.Name,
+				"max_sessions", l.cfg.UDP.MaxSessions, "suppressed", n)
+		}
+		return nil, dropSessionsFull
+	}
+	s := &session{flow: f, seen: now}
+	if err := l.table.open(s); err != nil {
+		l.sessions.Add(-1)
+		l.upstreamError(err)
+		return nil, dropUpstreamError
+	}
+	l.count.sessionsActive.Add(1)
+	return s, 0
+}
+
+// upstreamError counts what went wrong on the way to or from the upstream, or
+// back to a client.
+func (l *udpLoop) upstreamError(err error) {
+	l.count.upstreamErrors.Add(1)
+	if n, ok := l.errorGate.pass(); ok {
+		l.log.Warn("udp relay", "listener", l.cfg.Name, "upstream", l.cfg.Upstream,
+			"error", err, "suppressed", n)
+	}
+}

@@ -1,0 +1,138 @@
+package netx
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A plainPath moves one datagram at a time through package net, with a
+// goroutine for the clients and one for each session. It is the path of systems
+// without recvmmsg and epoll. Two things it cannot do: answer from the address
+// that a client has sent to where the listener is on a wildcard, and drop what
+// the system has no room for; a write waits for it.
+type plainPath struct {
+	loop    *udpLoop
+	listen  *net.UDPConn // nil until start has bound it
+	clients sync.WaitGroup
+	replies sync.WaitGroup
+}
+
+func newPlainPath(l *udpLoop) (udpPath, error) { return &plainPath{loop: l}, nil }
+
+func (p *plainPath) start() (err error) {
+	p.loop.lock.bound() // this socket shares its port with nobody
+	listen := p.loop.cfg.Listen
+	if p.listen, err = net.ListenUDP(udpNetwork(listen), net.UDPAddrFromAddrPort(listen)); err != nil {
+		return err
+	}
+	_ = p.listen.SetReadBuffer(socketBuffer)
+	_ = p.listen.SetWriteBuffer(socketBuffer)
+	if p.loop.awaitOthers() {
+		p.clients.Go(p.fromClients)
+	}
+	return nil
+}
+
+// udpNetwork keeps an IPv6 wildcard to its own family.
+func udpNetwork(a netip.AddrPort) string {
+	if a.Addr().Is4() {
+		return "udp4"
+	}
+	return "udp6"
+}
+
+func (p *plainPath) stop() {
+	if p.listen != nil {
+		_ = p.listen.Close()
+	}
+	p.clients.Wait()
+}
+
+func (p *plainPath) close()          { p.replies.Wait() }
+func (p *plainPath) restarts() int64 { return 0 }
+
+func (p *plainPath) fromClients() {
+	var one [1]datagram
+	buf := make([]byte, readBuffer)
+	for {
+		n, src, err := p.listen.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		p.loop.mu.Lock()
+		if err != nil {
+			p.loop.upstreamError(err)
+		} else {
+			one[0] = datagram{src: unmapped(src), payload: buf[:n], size: n}
+			p.loop.relay(one[:])
+		}
+		p.loop.mu.Unlock()
+	}
+}
+
+func (p *plainPath) dial() (upstreamConn, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(p.loop.upstream))
+	if err != nil {
+		return nil, err
+	}
+	return plainConn{c}, nil
+}
+
+func (p *plainPath) watch(s *session) error {
+	p.replies.Go(func() { p.fromUpstream(s, s.conn.(plainConn)) })
+	return nil
+}
+
+// unwatch wakes the goroutine of a session, which finds that it has ended.
+func (p *plainPath) unwatch(s *session) {
+	_ = s.conn.(plainConn).SetReadDeadline(time.Unix(1, 0))
+}
+
+// fromUpstream carries replies until the session ends. Most of a buffer is
+// never written to, so it takes address space more than memory.
+func (p *plainPath) fromUpstream(s *session, c plainConn) {
+	buf := make([]byte, readBuffer)
+	for {
+		n, err := c.Read(buf)
+		if !p.reply(s, buf[:n], err) {
+			return
+		}
+	}
+}
+
+// reply passes on what came from the upstream, and is false once the session
+// has ended.
+func (p *plainPath) reply(s *session, payload []byte, err error) bool {
+	p.loop.mu.Lock()
+	defer p.loop.mu.Unlock()
+	if s.index < 0 {
+		return false
+	}
+	if err == nil {
+		s.seen = p.loop.now()
+		_, err = p.listen.WriteToUDPAddrPort(payload, s.client)
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		p.loop.upstreamError(err) // mostly ECONNREFUSED; reading it has cleared it
+	}
+	return true
+}
+
+// plainConn is an upstreamConn of package net.
+type plainConn struct{ *net.UDPConn }
+
+func (c plainConn) send(ps [][]byte) (int, error) {
+	if _, err := c.Write(ps[0]); err != nil {
+		return 0, err
+	}
+	return 1, nil
+}
+
+func (c plainConn) talksToItself() bool {
+	return c.LocalAddr().(*net.UDPAddr).AddrPort() == c.RemoteAddr().(*net.UDPAddr).AddrPort()
+}
+
+func (c plainConn) close() { _ = c.Close() }
