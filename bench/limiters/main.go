@@ -1,5 +1,5 @@
 // Command limiters measures the limiters of policy/limiter beside those of
-// other libraries, in turn in one run, and prints the medians as a table.
+// other libraries, in turn in one run.
 package main
 
 import (
@@ -7,26 +7,35 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"testing"
+	"time"
+
+	"github.com/seed-ee4278a0/throttled/bench/internal/result"
 )
 
-var runs = flag.Int("runs", 7, "measurements of each figure; the median is printed")
-
 func main() {
+	rounds := flag.Int("rounds", 7, "measurements of each figure")
+	slice := flag.Duration("for", 200*time.Millisecond, "length of a measurement")
+	out := flag.String("out", "results", "folder for limiters.json; empty = none")
 	testing.Init()
 	flag.Parse()
-	if err := flag.Set("test.benchtime", "200ms"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if err := run(*rounds, *slice, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "limiters:", err)
 		os.Exit(1)
 	}
-	fmt.Println("| what | cores | who | ns | of the first | min-max | allocs |")
-	fmt.Println("|---|---|---|---|---|---|---|")
+}
+
+func run(rounds int, slice time.Duration, out string) error {
+	if err := flag.Set("test.benchtime", slice.String()); err != nil {
+		return err
+	}
+	r := result.New()
 	for _, s := range scenes() {
 		for _, cores := range []int{1, 2} {
-			s.measure(cores)
+			s.measure(r, cores, rounds)
 		}
 	}
+	return r.Publish(out, "limiters")
 }
 
 // A scene is one thing that several limiters can do. The first of them is what
@@ -44,28 +53,17 @@ type contender struct {
 	run   func(b *testing.B, call func(i int)) // nil: call it b.N times on all cores
 }
 
-func (s scene) measure(cores int) {
+func (s scene) measure(r *result.Report, cores, rounds int) {
 	runtime.GOMAXPROCS(cores)
-	times := make([][]float64, len(s.who))
-	allocs := make([]int64, len(s.who))
-	for range *runs {
-		for i, c := range s.who {
-			r := c.benchmark()
-			times[i] = append(times[i], float64(r.T.Nanoseconds())/float64(r.N))
-			allocs[i] = max(allocs[i], r.AllocsPerOp())
+	what := fmt.Sprintf("%s, cores: %d", s.what, cores)
+	fmt.Fprintln(os.Stderr, what)
+	for range rounds {
+		for _, c := range s.who {
+			b := c.benchmark()
+			r.Figure(what, "ns", s.who[0].name).Add(c.name, float64(b.T.Nanoseconds())/float64(b.N))
+			r.Figure(s.what+": allocations", "each call", "").Add(c.name, float64(b.AllocsPerOp()))
 		}
 	}
-	first := median(times[0])
-	for i, c := range s.who {
-		m := median(times[i])
-		fmt.Printf("| %s | %d | %s | %.0f | %.2f | %.0f-%.0f | %d |\n",
-			s.what, cores, c.name, m, m/first, slices.Min(times[i]), slices.Max(times[i]), allocs[i])
-	}
-}
-
-func median(times []float64) float64 {
-	slices.Sort(times)
-	return times[len(times)/2]
 }
 
 func (c contender) benchmark() testing.BenchmarkResult {
