@@ -6,10 +6,11 @@ FUZZTIME    ?= 200000x
 PLATFORMS   ?= darwin/arm64 windows/amd64 linux/arm64 linux/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz bench lint check cross
+.PHONY: help build run test race fuzz bench bench-lib bench-limiters bench-udp bench-tcp bench-flood lint check cross
+.NOTPARALLEL: # measurements
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/throttled
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/throttled ./cmd/throttled
@@ -19,10 +20,10 @@ run: build ## run the gateway on its embedded default
 	@if [ -t 0 ]; then set -m; fi; bin/throttled run
 
 test: ## run all tests
-	$(GO) test -shuffle=on ./...
+	$(GO) test -shuffle=on ./... && cd bench && $(GO) test -shuffle=on ./...
 
 race: ## run all tests under the race detector, one package at a time: some load all cores
-	$(GO) test -race -shuffle=on -p 1 ./...
+	$(GO) test -race -shuffle=on -p 1 ./... && cd bench && $(GO) test -race -shuffle=on -p 1 ./...
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@for package in $$($(GO) list ./...); do \
@@ -31,14 +32,21 @@ fuzz: ## run each fuzz target for FUZZTIME
 		done; \
 	done
 
-bench: ## measure decisions beside the floor, limiters beside others
-	cd bench && $(GO) run ./evaluate && $(GO) run ./limiters
+# Flags for all: make bench BENCH="-rounds 1 -for 100ms" is a try. Tables are printed, JSON and plots in bench/results.
+bench: bench-lib bench-limiters bench-udp bench-tcp bench-flood ## measure everything, a quarter of an hour on a quiet machine
+bench-lib: ## decisions beside other libraries
+bench-limiters: ## limiters that can wait beside others
+bench-udp: ## UDP beside nginx, and gnet without batches
+bench-tcp: ## TCP beside nginx and haproxy
+bench-flood: ## honest clients beside a flood
+bench-lib bench-limiters bench-udp bench-tcp bench-flood:
+	cd bench && $(GO) run ./$(@:bench-%=%) $(BENCH)
 
 lint: ## gofmt, go vet, go mod tidy and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not gofmt'd: $$unformatted"; exit 1; }
 	$(GO) vet ./... && cd bench && $(GO) vet ./...
 	$(GO) mod tidy -diff && cd bench && $(GO) mod tidy -diff
-	$(GO) run $(STATICCHECK) -checks inherit,-ST1005 ./... # errors begin with the name of a field
+	for module in . bench; do (cd $$module && $(GO) run $(STATICCHECK) -checks inherit,-ST1005 ./...) || exit 1; done # errors begin with the name of a field
 
 cross: ## compile for the other platforms
 	@for platform in $(PLATFORMS); do \
