@@ -36,8 +36,9 @@ type replenishing struct {
 // Replenish passes to each.
 //
 // The chain does not own its members: closing it leaves them open, and whoever
-// waits in one goes on waiting; one may be in several chains. Chain keeps no reference to the slice. It returns an
-// error where there are no members or one is nil.
+// waits in one goes on waiting; one may be in several chains. Chain keeps no
+// reference to the slice. It returns an error where there are no members or one
+// is nil.
 func Chain(members ...Limiter) (Limiter, error) {
 	if err := checkMembers(members); err != nil {
 		return nil, err

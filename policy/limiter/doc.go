@@ -48,6 +48,7 @@
 //
 // # For those who know System.Threading.RateLimiting
 //
+//	RateLimiter                         Limiter
 //	TokenBucketRateLimiter              TokenBucket
 //	FixedWindowRateLimiter              FixedWindow
 //	SlidingWindowRateLimiter            SlidingWindow
@@ -58,7 +59,9 @@
 //	Dispose of a lease                  Lease.Release
 //	MetadataName.RetryAfter             Lease.RetryAfter
 //	MetadataName.ReasonPhrase           Lease.Reason
+//	permitCount = 1                     n, which is always said
 //	GetStatistics                       Stats
+//	TotalSuccessfulLeases and so on     Stats.Successful and so on
 //	IdleDuration                        Idle; null is false
 //	QueueLimit, QueueProcessingOrder    Queue.Limit, Queue.Order
 //	AutoReplenishment = false           Manual: true
@@ -70,7 +73,9 @@
 //	PartitionedRateLimiter.Create       NewPartitioned
 //	PartitionedRateLimiter              Selective
 //	RateLimitPartition                  Partition
-//	RateLimitPartition.GetNoLimiter     a Partition whose New returns Unlimited()
+//	GetTokenBucketLimiter and so on     a Partition whose New calls NewTokenBucket
+//	GetNoLimiter                        a Partition whose New returns Unlimited()
+//	idle limit 10 s, heartbeat 100 ms   PartitionedOptions.IdleAfter, Sweep
 //	PartitionedRateLimiter.CreateChained  ChainSelective
 //	WithTranslatedKey                   Translate
 //	ArgumentOutOfRangeException         PermitError
@@ -78,6 +83,7 @@
 //	OperationCanceledException          the context's error
 //	Dispose, DisposeAsync               Close
 //	a decorator class                   a struct that embeds a Limiter
+//	AddRateLimiter, UseRateLimiter      package netx/httplimit
 //
 // What is different here, and why:
 //
@@ -98,7 +104,8 @@
 //     Queue.MaxWait bounds their time.
 //   - A chain gives rate permits back too, so that a denial by one member costs
 //     nothing at the others. It passes Replenish on, and is idle only when no
-//     member is in use.
+//     member is in use. To let a key pass a whole chain, make the chain in New
+//     and return Unlimited() instead for that key.
 //   - A keyed limiter forgets a key only when its limiter has nothing out and
 //     would start where it is; no call ever meets a limiter that was closed
 //     under it; New that failed is tried again; the number of keys can be

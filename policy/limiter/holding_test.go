@@ -40,6 +40,15 @@ func TestChainGivesBack(t *testing.T) {
 	chained(t, "F160", func() []Limiter { return []Limiter{Unlimited(), full()} }, func(t *testing.T, chain, _, _ Limiter) {
 		require.Equal(t, "concurrency limit reached", denied(t, chain, 1).Reason())
 	})
+	tableRow(t, "F160, the rest of the chain left out", PartitionedOptions{}, func(key string) (Limiter, error) {
+		if key == "exempt" {
+			return Unlimited(), nil
+		}
+		return Chain(perMinute(5), full())
+	}, func(t *testing.T, table *keyTable) {
+		denied(t, table.of("other"), 1)
+		granted(t, table.of("exempt"), 1)
+	})
 	chained(t, "a member that panics", func() []Limiter { return []Limiter{slots(1, 0), nowhere{slots(1, 0)}} }, func(t *testing.T, chain, m1, _ Limiter) {
 		require.Panics(t, func() { chain.TryAcquire(1) })
 		available(t, 1, m1)

@@ -18,15 +18,19 @@ const Never time.Duration = math.MaxInt64
 // context says.
 //
 // An implementation from elsewhere embeds a Limiter of this package, returns
-// leases of one, or the zero Lease for a denial.
+// leases of one, or the zero Lease for a denial. Embedded it is no longer a
+// [Replenisher]: around a manual limiter embed that.
 type Limiter interface {
 	// TryAcquire takes n permits if they are there, and never waits. With n =
 	// 0 it takes nothing and is granted where one permit could be had.
 	TryAcquire(n int) (Lease, error)
 	// Acquire takes n permits. Where they are not there it waits in the
 	// queue, if the limiter has one and there is room in it. A context that is
-	// done when Acquire is called takes nothing, even where permits are there.
-	// An error satisfies errors.Is for both ctx.Err() and context.Cause(ctx).
+	// done when Acquire is called takes nothing, even where permits are there;
+	// ctx.Done() is asked for only when Acquire has to wait. Where the grant
+	// and the end of the context meet the call has either, and in the latter
+	// case no permits. An error satisfies errors.Is for both ctx.Err() and
+	// context.Cause(ctx).
 	Acquire(ctx context.Context, n int) (Lease, error)
 	// Stats returns what the limiter has and has done.
 	Stats() Stats

@@ -8,7 +8,9 @@ import (
 
 // A Selective is a limiter that looks at what it limits: a request, a
 // connection, whatever R is. Its methods are safe for concurrent use and behave
-// as those of a [Limiter].
+// as those of a [Limiter]. How many permits one call may ask for is known to the
+// limiter that r meets, so that only a negative number is found before the
+// context is asked.
 type Selective[R any] interface {
 	// TryAcquire takes n permits for r if they are there, and never waits for
 	// permits.

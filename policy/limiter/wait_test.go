@@ -78,6 +78,32 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// undone is a context that cannot be waited for.
+type undone struct{ context.Context }
+
+func (undone) Done() <-chan struct{} { panic("nobody has to wait") }
+
+// Only a call that has to wait asks for Done, which allocates in some contexts.
+func TestDoneIsAskedWhenWaiting(t *testing.T) {
+	each(t, 1, Queue{Limit: 1}, func(t *testing.T, l *fixture) {
+		ctx := undone{context.Background()}
+		granted := func(l Limiter, n int) {
+			lease, err := l.Acquire(ctx, n)
+			require.NoError(t, err)
+			require.True(t, lease.Acquired())
+		}
+		granted(l, 0)
+		granted(must(Chain(Managed(l.Limiter), Unlimited())), 1)
+		l.waiters(1)
+		lease, err := l.Acquire(ctx, 1)
+		require.NoError(t, err)
+		require.Equal(t, "queue limit reached", lease.Reason())
+
+		table := newTable(t, PartitionedOptions{}, oneSlot)
+		granted(table.of("k"), 1)
+	})
+}
+
 // A034: whoever takes a waiter out counts it, once.
 func TestCancelMeetsEviction(t *testing.T) {
 	for _, k := range kinds {
