@@ -150,3 +150,44 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// BenchmarkEvaluateBatch is BenchmarkEvaluate in batches of 64, a decision each.
+func BenchmarkEvaluateBatch(b *testing.B) {
+	locked := limit(1)
+	locked.Escalation = policy.Escalation{MaxSoftViolations: 1, Lockout: time.Hour}
+	for _, path := range []struct {
+		name   string
+		policy policy.Policy
+		warm   int
+	}{
+		{"allowed", limit(1<<31 - 1), 1},
+		{"locked", locked, 2},
+	} {
+		for _, n := range []int{1, 100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("%s/endpoints=%d", path.name, n), func(b *testing.B) {
+				e := benchEngine(b, engine.Config{Default: path.policy, MaxTrackedEndpoints: n})
+				list := addresses(n)
+				for range path.warm {
+					for _, a := range list {
+						e.Evaluate(a)
+					}
+				}
+				reqs := make([]engine.Request, 64)
+				out := make([]policy.Decision, 64)
+				i := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					for k := range reqs {
+						if i == len(list) {
+							i = 0
+						}
+						reqs[k].Endpoint = list[i]
+						i++
+					}
+					e.EvaluateBatch(reqs, out)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/decision")
+			})
+		}
+	}
+}

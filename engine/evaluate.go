@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/shard"
 )
 
 // A Request is one packet of a batch.
@@ -38,10 +39,35 @@ func (e *Engine) EvaluateBatch(reqs []Request, out []policy.Decision) {
 	if len(out) < len(reqs) {
 		panic("engine: EvaluateBatch: out is shorter than reqs")
 	}
+	if e.closed.Load() {
+		for i := range reqs {
+			out[i] = policy.Decision{Reason: policy.HardLockout}
+		}
+		return
+	}
 	at, s := e.now()
+	for len(reqs) > 0 {
+		n := min(len(reqs), chunk)
+		e.decideAll(reqs[:n], out[:n], at, s)
+		reqs, out = reqs[n:], out[n:]
+	}
+}
+
+// chunk is how many decisions wait for memory at a time.
+const chunk = 32
+
+func (e *Engine) decideAll(reqs []Request, out []policy.Decision, at policy.Instant, s *segment) {
+	var asks [chunk]shard.Ask
 	for i := range reqs {
 		r := &reqs[i]
-		out[i] = e.decide(r.Endpoint, r.Policy, r.Bytes, at, s)
+		asks[i].Key, out[i], asks[i].Skip = e.ask(r.Endpoint, r.Policy, r.Bytes, at)
+		asks[i].Bytes = int64(r.Bytes)
+	}
+	e.invalid.Add(int64(e.table.DecideAll(asks[:len(reqs)], at, out)))
+	for i := range reqs {
+		if d := &out[i]; d.Reason == policy.SoftThrottle {
+			d.RetryAfter = s.real(at.Now, d.RetryAfter)
+		}
 	}
 }
 
@@ -49,17 +75,9 @@ func (e *Engine) decide(ep netip.AddrPort, id PolicyID, n int, at policy.Instant
 	if e.closed.Load() {
 		return policy.Decision{Reason: policy.HardLockout}
 	}
-	if !ep.IsValid() || n < 0 || id > maxPolicyID {
-		return e.refuse()
-	}
-	k := e.key(ep, id)
-	if l := e.lists.Load(); l != nil {
-		if d, listed := l.decide(ep.Addr(), at.Now); listed {
-			if !e.table.Count(k, d) {
-				return e.refuse()
-			}
-			return d
-		}
+	k, d, done := e.ask(ep, id, n, at)
+	if done {
+		return d
 	}
 	d, ok := e.table.Decide(k, at, int64(n))
 	if !ok {
@@ -69,6 +87,23 @@ func (e *Engine) decide(ep netip.AddrPort, id PolicyID, n int, at policy.Instant
 		d.RetryAfter = s.real(at.Now, d.RetryAfter)
 	}
 	return d
+}
+
+// ask is the key of a packet, or the decision where the table has no say.
+func (e *Engine) ask(ep netip.AddrPort, id PolicyID, n int, at policy.Instant) (k shard.Key, d policy.Decision, done bool) {
+	if !ep.IsValid() || n < 0 || id > maxPolicyID {
+		return k, e.refuse(), true
+	}
+	k = e.key(ep, id)
+	if l := e.lists.Load(); l != nil {
+		if d, listed := l.decide(ep.Addr(), at.Now); listed {
+			if !e.table.Count(k, d) {
+				return k, e.refuse(), true
+			}
+			return k, d, true
+		}
+	}
+	return k, d, false
 }
 
 // refuse answers what nobody can be held to.

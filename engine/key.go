@@ -30,22 +30,19 @@ const mapped = 0xffff
 // key is the identity rule: the unmapped address under its mask, the zone of a
 // link-local address, and the port with KeyByPort.
 func (e *Engine) key(ep netip.AddrPort, id PolicyID) shard.Key {
-	addr := ep.Addr()
-	b := addr.As16()
-	k := shard.Key{
-		Hi:     binary.BigEndian.Uint64(b[:8]),
-		Lo:     binary.BigEndian.Uint64(b[8:]),
-		Policy: uint16(id),
-	}
+	k := shard.Key{Policy: uint16(id)}
 	if e.cfg.KeyByPort {
 		k.Port = ep.Port()
 	}
-	if k.Hi == 0 && k.Lo>>32 == mapped {
-		k.Lo &= e.masks.v4
+	addr := ep.Addr()
+	if addr.Is4() || addr.Is4In6() { // As16 would do, at three times the cost: BenchmarkEvaluateBatch
+		b := addr.As4()
+		k.Lo = (mapped<<32 | uint64(binary.BigEndian.Uint32(b[:]))) & e.masks.v4
 		return k
 	}
-	k.Hi &= e.masks.v6hi
-	k.Lo &= e.masks.v6lo
+	b := addr.As16()
+	k.Hi = binary.BigEndian.Uint64(b[:8]) & e.masks.v6hi
+	k.Lo = binary.BigEndian.Uint64(b[8:]) & e.masks.v6lo
 	if k.Hi&linkLocalMask == linkLocal {
 		k.Hi = linkLocal | uint64(e.zones.number(addr.Zone()))
 	}

@@ -57,8 +57,8 @@ func (s *shard) evict(at policy.Instant) bool {
 		slot := v.hand
 		v.hand = (v.hand + 1) % slots
 		v.seen++
-		if e := s.entries.at(slot); e.policy != freeSlot {
-			t := forgetAt(s.rules[e.policy], e, s.history(e), at)
+		if e := s.entries.at(slot); !e.free() {
+			t := forgetAt(s.rules[e.policy()].rule, e, s.history(e), at)
 			if t <= at.Now {
 				s.remove(slot)
 				s.evicted++

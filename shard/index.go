@@ -1,6 +1,9 @@
 package shard
 
-import "math/bits"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // An index finds slots by hash: open addressing with linear probing, one word
 // for each slot. The low bits of a word are 1 + the slot, as many as the size
@@ -11,19 +14,24 @@ type index struct {
 	words    []uint32
 	n        uint32
 	slotBits uint32
+	expect   uint32 // a number of slots at which it will probably end
 }
 
 // minIndex is the first size of an index.
 const minIndex = 16
 
-// full reports whether the index must grow before the next put. At three
-// quarters a miss looks at 8 words on average, half a cache line.
-func (ix *index) full() bool { return 4*(int(ix.n)+1) > 3*len(ix.words) }
+// full reports whether the index must grow before the next put. At seven
+// eighths a hit looks at 4 words on average and a miss at 32, two cache lines.
+func (ix *index) full() bool { return 8*(int(ix.n)+1) > 7*len(ix.words) }
 
-// grow empties the index and makes it half as large again.
+// grow empties the index and makes it half as large again, or as large as the
+// expected number of slots needs if that is less.
 func (ix *index) grow() {
 	size := max(minIndex, len(ix.words)*3/2)
-	*ix = index{words: make([]uint32, size), slotBits: uint32(bits.Len(uint(size)))}
+	if enough := (8*int(ix.expect) + 6) / 7; len(ix.words) < enough {
+		size = min(size, max(minIndex, enough))
+	}
+	*ix = index{words: make([]uint32, size), slotBits: uint32(bits.Len(uint(size))), expect: ix.expect}
 }
 
 // first is the place at which a probe begins: the high word of the hash
@@ -52,7 +60,7 @@ func (ix *index) put(hash uint64, slot uint32) {
 	for ix.words[i] != 0 {
 		i = ix.after(i)
 	}
-	ix.words[i] = ix.tag(hash) | (slot + 1)
+	atomic.StoreUint32(&ix.words[i], ix.tag(hash)|(slot+1))
 	ix.n++
 }
 
@@ -67,11 +75,11 @@ func (ix *index) remove(hash uint64, slot uint32, hashOf func(slot uint32) uint6
 	for i := ix.after(hole); ix.words[i] != 0; i = ix.after(i) {
 		home := ix.first(hashOf(ix.words[i]&mask - 1))
 		if ix.distance(home, i) >= ix.distance(hole, i) {
-			ix.words[hole] = ix.words[i]
+			atomic.StoreUint32(&ix.words[hole], ix.words[i])
 			hole = i
 		}
 	}
-	ix.words[hole] = 0
+	atomic.StoreUint32(&ix.words[hole], 0)
 	ix.n--
 }
 

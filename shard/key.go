@@ -16,6 +16,9 @@ type Key struct {
 	Port, Policy uint16
 }
 
+// id is the port and the policy as one word.
+func (k Key) id() uint32 { return uint32(k.Port)<<16 | uint32(k.Policy) }
+
 // hash is xxhash of the key behind the secret seed. Inputs below 32 bytes go
 // through xxhash's rounds one after the other, so that with the seed in front
 // keys which collide under one seed do not under the next.
@@ -27,7 +30,6 @@ func (k Key) hash(seed uint64) uint64 {
 	binary.LittleEndian.PutUint64(b[0:], seed)
 	binary.LittleEndian.PutUint64(b[8:], k.Hi)
 	binary.LittleEndian.PutUint64(b[16:], k.Lo)
-	binary.LittleEndian.PutUint16(b[24:], k.Port)
-	binary.LittleEndian.PutUint16(b[26:], k.Policy)
+	binary.LittleEndian.PutUint32(b[24:], k.id())
 	return xxhash.Sum64(b[:])
 }

@@ -63,7 +63,7 @@ func TestSameHash(t *testing.T) {
 	}
 	for i, k := range keys {
 		require.Nil(t, s.find(hash, k))
-		s.insert(s.rules[k.Policy], hash, k, after(0))
+		s.insert(s.rules[k.Policy].rule, hash, k, after(0))
 		for _, k := range keys[:i+1] {
 			e := s.find(hash, k)
 			require.NotNil(t, e)

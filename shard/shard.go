@@ -17,7 +17,9 @@
 package shard
 
 import (
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/policy"
@@ -30,8 +32,8 @@ type shard struct {
 	clock   clock
 	index   index
 	entries slab[entry, *entry]
-	rules   []*policy.Rule
-	counts  []Counts // for each rule
+	rules   []tally
+	view    atomic.Pointer[view]
 
 	records slab[record, *record]
 	evictor evictor
@@ -42,18 +44,47 @@ type shard struct {
 	_ [64]byte // keeps the mutex of the next shard off this one's cache line
 }
 
+// init prepares an empty shard. Of a full table it will have its share and,
+// but for one in fifty shards, at most twice the root of that more.
+func (s *shard) init(c Config) {
+	s.seed = c.Seed
+	share := float64(c.Limit) / float64(c.Shards)
+	expect := uint32(share + 2*math.Sqrt(share))
+	s.index.expect, s.entries.expect, s.records.expect = expect, expect, expect
+}
+
+// A tally is a rule, nil where it is no more, and the decisions under it.
+type tally struct {
+	rule   *policy.Rule
+	counts Counts
+}
+
+// rule returns the tally of the rule, nil where there is none.
+func (s *shard) rule(i uint16) *tally {
+	if int(i) >= len(s.rules) || s.rules[i].rule == nil {
+		return nil
+	}
+	return &s.rules[i]
+}
+
 // An entry is an endpoint under a policy, 56 bytes.
 type entry struct {
-	hi, lo       uint64
-	port, policy uint16
-	record       uint32 // 1 + the slot of its record, 0 = none; free slots: the next free one
-	state        policy.State
+	hi, lo uint64
+	id     uint32 // the port and the policy; changed with sync/atomic, for touch
+	record uint32 // 1 + the slot of its record, 0 = none; free slots: the next free one
+	state  policy.State
 }
 
 // freeSlot as the policy of an entry marks a slot that is not in use.
 const freeSlot = 1<<16 - 1
 
-func (e *entry) key() Key { return Key{Hi: e.hi, Lo: e.lo, Port: e.port, Policy: e.policy} }
+func (e *entry) free() bool { return e.id == freeSlot }
+
+func (e *entry) policy() uint16 { return uint16(e.id) }
+
+func (e *entry) key() Key {
+	return Key{Hi: e.hi, Lo: e.lo, Port: uint16(e.id >> 16), Policy: uint16(e.id)}
+}
 
 func (e *entry) link() *uint32 { return &e.record }
 
@@ -90,7 +121,7 @@ func (s *shard) find(hash uint64, k Key) *entry {
 			continue
 		}
 		e := s.entries.at(w&mask - 1)
-		if e.hi == k.Hi && e.lo == k.Lo && e.port == k.Port && e.policy == k.Policy {
+		if e.lo == k.Lo && e.hi == k.Hi && e.id == k.id() {
 			return e
 		}
 	}
@@ -100,10 +131,14 @@ func (s *shard) insert(rule *policy.Rule, hash uint64, k Key, at policy.Instant)
 	if s.index.full() {
 		s.growIndex()
 	}
-	slot := s.entries.take()
+	slot, moved := s.entries.take()
+	if moved {
+		s.publish()
+	}
 	s.index.put(hash, slot)
 	e := s.entries.at(slot)
-	*e = entry{hi: k.Hi, lo: k.Lo, port: k.Port, policy: k.Policy, state: rule.New(at)}
+	e.hi, e.lo, e.record, e.state = k.Hi, k.Lo, 0, rule.New(at)
+	atomic.StoreUint32(&e.id, k.id())
 	if rule.HasBytes() {
 		*s.needHistory(e) = rule.NewHistory(at)
 	}
@@ -115,10 +150,11 @@ func (s *shard) insert(rule *policy.Rule, hash uint64, k Key, at policy.Instant)
 func (s *shard) growIndex() {
 	s.index.grow()
 	for slot := range s.entries.len() {
-		if e := s.entries.at(slot); e.policy != freeSlot {
+		if e := s.entries.at(slot); !e.free() {
 			s.index.put(e.key().hash(s.seed), slot)
 		}
 	}
+	s.publish()
 }
 
 func (s *shard) remove(slot uint32) {
@@ -127,7 +163,7 @@ func (s *shard) remove(slot uint32) {
 		return s.entries.at(slot).key().hash(s.seed)
 	})
 	s.dropHistory(e)
-	e.policy = freeSlot
+	atomic.StoreUint32(&e.id, freeSlot)
 	s.entries.give(slot)
 }
 
@@ -141,7 +177,7 @@ func (s *shard) history(e *entry) *policy.History {
 
 func (s *shard) needHistory(e *entry) *policy.History {
 	if e.record == 0 {
-		slot := s.records.take()
+		slot, _ := s.records.take()
 		*s.records.at(slot) = record{}
 		e.record = slot + 1
 	}
@@ -187,10 +223,10 @@ func (s *shard) setRules(rules []*policy.Rule, at policy.Instant) (gone int) {
 	at = s.clock.advance(at)
 	for slot := range s.entries.len() {
 		e := s.entries.at(slot)
-		if e.policy == freeSlot {
+		if e.free() {
 			continue
 		}
-		was, is := s.rules[e.policy], ruleAt(rules, e.policy)
+		was, is := s.rules[e.policy()].rule, ruleAt(rules, e.policy())
 		switch {
 		case is == nil:
 			s.remove(slot)
@@ -199,9 +235,11 @@ func (s *shard) setRules(rules []*policy.Rule, at policy.Instant) (gone int) {
 			s.restore(e, is, was.Save(&e.state, s.history(e), at), at, 0)
 		}
 	}
-	s.rules = rules
-	for len(s.counts) < len(rules) {
-		s.counts = append(s.counts, Counts{})
+	for len(s.rules) < len(rules) {
+		s.rules = append(s.rules, tally{})
+	}
+	for i := range s.rules {
+		s.rules[i].rule = ruleAt(rules, uint16(i))
 	}
 	s.evictor.reset()
 	return gone

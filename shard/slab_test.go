@@ -14,20 +14,45 @@ import (
 
 func TestSlab(t *testing.T) {
 	var s slab[record, *record]
+	take := func() uint32 {
+		before := cap(s.slots)
+		slot, moved := s.take()
+		require.Equal(t, cap(s.slots) != before, moved)
+		return slot
+	}
 	for want := range uint32(100) {
-		require.Equal(t, want, s.take())
+		require.Equal(t, want, take())
 	}
 	for slot := range uint32(100) {
 		s.give(slot)
 	}
 	seen := map[uint32]bool{}
 	for range 100 {
-		slot := s.take()
+		slot := take()
 		require.False(t, seen[slot], "slot %d is given out twice", slot)
 		seen[slot] = true
 	}
 	assert.EqualValues(t, 100, s.len(), "freed slots are taken first")
-	assert.EqualValues(t, 100, s.take())
+	assert.EqualValues(t, 100, take())
+}
+
+// A slab stops at the size that is expected of it before it grows beyond, and
+// what was in it stays.
+func TestSlabExpected(t *testing.T) {
+	for _, expect := range []uint32{0, 1, 100, 101} {
+		s := slab[record, *record]{expect: expect}
+		for i := range 300 {
+			slot, _ := s.take()
+			require.EqualValues(t, i, slot)
+			s.at(slot).next = slot
+			if i < int(expect) {
+				require.LessOrEqual(t, cap(s.slots), int(expect))
+			}
+		}
+		for i := range uint32(300) {
+			require.Equal(t, i, s.at(i).next)
+		}
+	}
 }
 
 // The garbage collector has nothing to look at in a slab, however many

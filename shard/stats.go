@@ -37,10 +37,11 @@ func (t *Table) Stats() Stats {
 func (s *shard) addTo(sum *Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(sum.Rules) < len(s.counts) {
+	for len(sum.Rules) < len(s.rules) {
 		sum.Rules = append(sum.Rules, Counts{})
 	}
-	for i, c := range s.counts {
+	for i := range s.rules {
+		c := s.rules[i].counts
 		sum.Rules[i].Allowed += c.Allowed
 		sum.Rules[i].SoftThrottled += c.SoftThrottled
 		sum.Rules[i].HardLocked += c.HardLocked

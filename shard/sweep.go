@@ -20,7 +20,7 @@ func (t *Table) Sweep(shard, from, budget int, at policy.Instant, stale time.Dur
 	freed := int64(0)
 	for slot := from; slot < end; slot++ {
 		e := s.entries.at(uint32(slot))
-		if e.policy != freeSlot && s.rules[e.policy].Stale(&e.state, s.history(e), at, stale) {
+		if !e.free() && s.rules[e.policy()].rule.Stale(&e.state, s.history(e), at, stale) {
 			s.remove(uint32(slot))
 			freed++
 		}
@@ -47,7 +47,7 @@ type Row struct {
 }
 
 func (s *shard) row(e *entry, at policy.Instant) Row {
-	row := Row{Key: e.key(), Rule: s.rules[e.policy], State: e.state, At: at}
+	row := Row{Key: e.key(), Rule: s.rules[e.policy()].rule, State: e.state, At: at}
 	if h := s.history(e); h != nil {
 		row.History = *h
 	}
@@ -64,7 +64,7 @@ func (t *Table) Read(shard, from int, rows []Row, at policy.Instant) (n, next in
 	at = s.clock.advance(at)
 	end := min(from+len(rows), int(s.entries.len()))
 	for slot := from; slot < end; slot++ {
-		if e := s.entries.at(uint32(slot)); e.policy != freeSlot {
+		if e := s.entries.at(uint32(slot)); !e.free() {
 			rows[n] = s.row(e, at)
 			n++
 		}

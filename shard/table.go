@@ -53,7 +53,7 @@ func New(c Config) *Table {
 		limit:  int64(c.Limit),
 	}
 	for i := range t.shards {
-		t.shards[i].seed = c.Seed
+		t.shards[i].init(c)
 	}
 	t.SetRules(c.Rules, policy.Instant{})
 	return t
@@ -71,27 +71,37 @@ func (t *Table) Shards() int { return len(t.shards) }
 // lock returns the locked shard of the key.
 func (t *Table) lock(k Key) (s *shard, hash uint64) {
 	hash = k.hash(t.seed)
-	s = &t.shards[hash&uint64(len(t.shards)-1)]
+	s = t.shardOf(hash)
 	s.mu.Lock()
 	return s, hash
 }
+
+func (t *Table) shardOf(hash uint64) *shard { return &t.shards[hash&uint64(len(t.shards)-1)] }
 
 // Decide decides on one packet of n payload bytes from the endpoint; n >= 0.
 // ok is false where there is no such rule; nothing is counted then.
 func (t *Table) Decide(k Key, at policy.Instant, n int64) (d policy.Decision, ok bool) {
 	s, hash := t.lock(k)
 	defer s.mu.Unlock()
-	rule := ruleAt(s.rules, k.Policy)
-	if rule == nil {
+	return t.decide(s, hash, k, at, n)
+}
+
+func (t *Table) decide(s *shard, hash uint64, k Key, at policy.Instant, n int64) (d policy.Decision, ok bool) {
+	r := s.rule(k.Policy)
+	if r == nil {
 		return policy.Decision{}, false
 	}
 	at = s.clock.advance(at)
-	if e := t.findOrInsert(s, rule, hash, k, at); e != nil {
-		d = s.decide(rule, e, at, n)
-	} else {
-		d = t.whenFull(s, rule, k, at, n)
+	e := s.find(hash, k)
+	if e == nil {
+		e = t.make(s, r.rule, hash, k, at)
 	}
-	s.counts[k.Policy].add(d)
+	if e != nil {
+		d = s.decide(r.rule, e, at, n)
+	} else {
+		d = t.whenFull(s, r.rule, k, at, n)
+	}
+	r.counts.add(d)
 	return d, true
 }
 
@@ -100,10 +110,11 @@ func (t *Table) Decide(k Key, at policy.Instant, n int64) (d policy.Decision, ok
 func (t *Table) Count(k Key, d policy.Decision) bool {
 	s, _ := t.lock(k)
 	defer s.mu.Unlock()
-	if ruleAt(s.rules, k.Policy) == nil {
+	r := s.rule(k.Policy)
+	if r == nil {
 		return false
 	}
-	s.counts[k.Policy].add(d)
+	r.counts.add(d)
 	return true
 }
 
@@ -113,18 +124,21 @@ func (t *Table) Count(k Key, d policy.Decision) bool {
 func (t *Table) TakeBytes(k Key, at policy.Instant, n int64) (took int64, wait time.Duration, ok bool) {
 	s, hash := t.lock(k)
 	defer s.mu.Unlock()
-	rule := ruleAt(s.rules, k.Policy)
+	r := s.rule(k.Policy)
 	switch {
-	case rule == nil:
+	case r == nil:
 		return 0, 0, false
-	case !rule.HasBytes():
+	case !r.rule.HasBytes():
 		return n, 0, true
 	}
 	at = s.clock.advance(at)
-	e := t.findOrInsert(s, rule, hash, k, at)
+	e := s.find(hash, k)
+	if e == nil {
+		e = t.make(s, r.rule, hash, k, at)
+	}
 	switch {
 	case e != nil:
-		took, wait = rule.TakeBytes(s.history(e), at, n)
+		took, wait = r.rule.TakeBytes(s.history(e), at, n)
 	case t.onFull == Allow:
 		took = n
 	default:
@@ -133,10 +147,8 @@ func (t *Table) TakeBytes(k Key, at policy.Instant, n int64) (took int64, wait t
 	return took, wait, true
 }
 
-func (t *Table) findOrInsert(s *shard, rule *policy.Rule, hash uint64, k Key, at policy.Instant) *entry {
-	if e := s.find(hash, k); e != nil {
-		return e
-	}
+// make makes an entry, nil where there is no room for it.
+func (t *Table) make(s *shard, rule *policy.Rule, hash uint64, k Key, at policy.Instant) *entry {
 	if !t.reserve() && (t.onFull != EvictIdle || !s.evict(at)) {
 		return nil
 	}
@@ -196,8 +208,8 @@ func (t *Table) Pardon(k Key, at policy.Instant) bool {
 func (t *Table) Restore(k Key, saved policy.Saved, at policy.Instant, ago time.Duration) bool {
 	s, hash := t.lock(k)
 	defer s.mu.Unlock()
-	rule := ruleAt(s.rules, k.Policy)
-	if rule == nil {
+	r := s.rule(k.Policy)
+	if r == nil {
 		return false
 	}
 	if s.find(hash, k) != nil {
@@ -207,7 +219,7 @@ func (t *Table) Restore(k Key, saved policy.Saved, at policy.Instant, ago time.D
 		return false
 	}
 	at = s.clock.advance(at)
-	s.restore(s.insert(rule, hash, k, at), rule, saved, at, ago)
+	s.restore(s.insert(r.rule, hash, k, at), r.rule, saved, at, ago)
 	return true
 }
 

@@ -1,0 +1,7 @@
+//go:build !amd64 && !arm64
+
+package shard
+
+import "unsafe"
+
+func prefetch(first, last unsafe.Pointer) {}
