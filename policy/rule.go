@@ -75,6 +75,9 @@ func (r *Rule) HasBytes() bool { return r.hasBytes }
 // ResetsOnSuccess reports whether an allowed packet clears the denials so far.
 func (r *Rule) ResetsOnSuccess() bool { return r.policy.Escalation.ResetOnSuccess }
 
+// Escalates reports whether denials are counted, which a History is needed for.
+func (r *Rule) Escalates() bool { return !r.policy.Escalation.Disabled }
+
 // New returns the state of an endpoint at first sight.
 func (r *Rule) New(at Instant) State { return State{Packets: r.packets.New(at.Refill)} }
 
@@ -123,7 +126,7 @@ func (r *Rule) credit(s *State, at Instant) uint16 {
 }
 
 // Escalate counts a soft denial, and answers with a lockout where it is the
-// one too many.
+// one too many. Without escalation h may be nil.
 func (r *Rule) Escalate(s *State, h *History, at Instant, soft Decision) Decision {
 	e := &r.policy.Escalation
 	if e.Disabled || h.violations > 0 && at.Now-h.lastCounted < int64(e.Spacing) {

@@ -194,7 +194,7 @@ func (s *shard) dropHistory(e *entry) {
 func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64) policy.Decision {
 	d := rule.Take(&e.state, s.history(e), at, n)
 	switch {
-	case d.Reason == policy.SoftThrottle:
+	case d.Reason == policy.SoftThrottle && rule.Escalates():
 		d = rule.Escalate(&e.state, s.needHistory(e), at, d)
 		if d.Reason == policy.HardLockout {
 			s.lockouts++
