@@ -79,7 +79,8 @@ type Engine struct {
 	invalid atomic.Int64
 	closed  atomic.Bool
 
-	mu sync.Mutex // serialises changes of lists and policies
+	mu      sync.Mutex // serialises changes of lists and policies, and guards what follows
+	watches []*watch
 
 	stop chan struct{}
 	done sync.WaitGroup

@@ -111,7 +111,9 @@ func (e *Engine) Ban(p netip.Prefix, d time.Duration, note string) error {
 	if now := int64(time.Since(e.base)); d > 0 && int64(d) < forever-now {
 		until = now + int64(d)
 	}
-	e.publish(e.prefixes().ModifyPersist(canonical(p), banned(until, note)))
+	p = canonical(p)
+	e.publish(e.prefixes().ModifyPersist(p, banned(until, note)))
+	e.changed(p, false)
 	return nil
 }
 
@@ -155,7 +157,9 @@ func (e *Engine) Unban(p netip.Prefix) bool {
 			e.publish(l.prefixes.ModifyPersist(p, unbanned))
 		}
 	}
-	return e.pardon(p) || lifted
+	pardoned := e.pardon(p)
+	e.changed(p, pardoned)
+	return pardoned || lifted
 }
 
 // pardon lifts the lockouts of the endpoint that the prefix is, under every
@@ -216,20 +220,27 @@ func (e *Engine) Exempt(prefixes ...netip.Prefix) error {
 	if e.closed.Load() {
 		return ErrClosed
 	}
+	var before, after []netip.Prefix
 	e.edit(func(t *bart.Table[listed]) {
 		for p, rule := range t.Clone().All() {
 			if rule.exempt {
+				before = append(before, p)
 				rule.exempt = false
 				t.Modify(p, func(listed, bool) (listed, bool) { return rule, !rule.banned })
 			}
 		}
 		for _, p := range prefixes {
-			t.Modify(canonical(p), func(was listed, _ bool) (listed, bool) {
+			p = canonical(p)
+			after = append(after, p)
+			t.Modify(p, func(was listed, _ bool) (listed, bool) {
 				was.exempt = true
 				return was, false
 			})
 		}
 	})
+	for _, p := range append(after, before...) { // in this order, as Watch says
+		e.changed(p, false)
+	}
 	return nil
 }
 

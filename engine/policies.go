@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 
 	"github.com/seed-ee4278a0/throttled/policy"
@@ -123,5 +124,6 @@ func (e *Engine) SetPolicies(def policy.Policy, named []policy.Policy) error {
 	at, _ := e.now()
 	e.table.SetRules(policies.rules, at)
 	e.names.Store(policies)
+	e.changed(netip.Prefix{}, true)
 	return nil
 }

@@ -163,6 +163,9 @@ func (e *Engine) restoreBans(data snapshotData, ago time.Duration) {
 			}
 		}
 	})
+	for _, b := range data.Bans {
+		e.changed(canonical(b.Prefix), false)
+	}
 }
 
 // restoreEndpoints returns how many had no place.
