@@ -51,6 +51,15 @@ const (
 	RejectSilent               // no answer; the client runs into its own timeout
 )
 
+// KernelDrop says whether the kernel may drop what would be denied.
+type KernelDrop uint8
+
+// Who drops the datagrams of those who are banned or locked out.
+const (
+	KernelDropOff    KernelDrop = iota // the gateway
+	KernelDropSocket                   // the kernel, on the sockets of UDP listeners
+)
+
 // Defaults of the zero fields of UDPOptions and TCPOptions.
 const (
 	DefaultSessionIdle    = 60 * time.Second
@@ -131,6 +140,10 @@ type GatewayConfig struct {
 	Engine    *engine.Engine   // decides; not closed by the gateway
 	Listeners []ListenerConfig // at least one
 	Logger    *slog.Logger     // nil = discard
+	// KernelDrop KernelDropSocket lets the kernel drop datagrams that the engine
+	// would deny with a HardLockout, those of bans included. Where it cannot, one
+	// warning says why, and the gateway goes on without.
+	KernelDrop KernelDrop
 
 	plainUDP bool // for tests: the UDP path of other systems
 }
@@ -143,6 +156,9 @@ func (c GatewayConfig) validate() error {
 	}
 	if len(c.Listeners) == 0 {
 		errs = append(errs, errors.New("netx: no listeners"))
+	}
+	if c.KernelDrop > KernelDropSocket {
+		errs = append(errs, fmt.Errorf("netx: KernelDrop: %d is neither KernelDropOff nor KernelDropSocket", c.KernelDrop))
 	}
 	for i, l := range c.Listeners {
 		where := l.Name

@@ -21,6 +21,7 @@ const (
 	dropConnectionsFull
 	dropQueueFull
 	dropDraining
+	dropKernel  // counted there: see kerneldrop.Filter
 	dropReasons // how many there are
 )
 
@@ -28,7 +29,7 @@ func (r dropReason) String() string {
 	return [dropReasons]string{
 		"soft_throttle", "hard_lockout", "sessions_full", "oversize", "self",
 		"bogon", "upstream_error", "connections_full", "queue_full",
-		"draining",
+		"draining", "kernel",
 	}[r]
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/netx/kerneldrop"
 )
 
 // A ListenerReport is what a listener has counted. The keys of the maps are
@@ -43,21 +44,23 @@ type server interface {
 
 // frame is what the servers of a gateway share.
 type frame struct {
-	engine *engine.Engine
-	log    *slog.Logger
-	self   [TCP + 1]selfAddrs // the listen addresses of each protocol, complete before a server starts
-	plain  bool               // UDP goes the plain path, also where there is a faster one
+	engine     *engine.Engine
+	log        *slog.Logger
+	kernelDrop *kerneldrop.Table  // nil = off
+	self       [TCP + 1]selfAddrs // the listen addresses of each protocol, complete before a server starts
+	plain      bool               // UDP goes the plain path, also where there is a faster one
 }
 
 // A Gateway serves the listeners that StartGateway bound, until Close. Its
 // methods may be called from several goroutines.
 type Gateway struct {
-	servers  []server
-	locks    []*addrLock
-	echo     *echoServer // nil where no listener asks for it
-	draining atomic.Bool
-	closing  sync.Once
-	closeErr error
+	servers    []server
+	locks      []*addrLock
+	echo       *echoServer       // nil where no listener asks for it
+	kernelDrop *kerneldrop.Table // nil = off
+	draining   atomic.Bool
+	closing    sync.Once
+	closeErr   error
 }
 
 // StartGateway binds every listener and serves until Close. When it returns a
@@ -74,11 +77,11 @@ func StartGateway(cfg GatewayConfig) (*Gateway, error) {
 	for i, l := range cfg.Listeners {
 		listeners[i] = l.withDefaults()
 	}
+	g := &Gateway{kernelDrop: openKernelDrop(cfg, log)}
 	if err := planDescriptors(listeners, log); err != nil {
-		return nil, err
+		return nil, errors.Join(err, g.Close())
 	}
-	g := &Gateway{}
-	f := &frame{engine: cfg.Engine, log: log, plain: cfg.plainUDP}
+	f := &frame{engine: cfg.Engine, log: log, kernelDrop: g.kernelDrop, plain: cfg.plainUDP}
 	if err := g.start(listeners, f); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -215,6 +218,9 @@ func (g *Gateway) Close() error {
 			wg.Go(func() { errs[i] = s.close() })
 		}
 		wg.Wait()
+		if g.kernelDrop != nil {
+			errs = append(errs, g.kernelDrop.Close())
+		}
 		if g.echo != nil {
 			g.echo.close()
 		}

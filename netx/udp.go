@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-ee4278a0/throttled/netx/kerneldrop"
 )
 
 // A udpServer relays the datagrams of one listen address to one upstream. It
@@ -18,6 +20,7 @@ type udpServer struct {
 	cfg      ListenerConfig
 	lock     *addrLock
 	upstream netip.AddrPort
+	filter   *kerneldrop.Filter // nil = off
 	base     time.Time
 	loops    []*udpLoop
 
@@ -68,6 +71,7 @@ func resolveUDP(hostport string) (netip.AddrPort, error) {
 func (s *udpServer) start() error {
 	n := s.pathCount()
 	s.toBind.Store(int32(n))
+	s.filter = s.kernelFilter(s.cfg)
 	results := make(chan error, n)
 	for range n {
 		l, err := newUDPLoop(s)
@@ -126,16 +130,18 @@ func (s *udpServer) report() ListenerReport {
 	for _, l := range s.loops {
 		l.count.addTo(&r)
 	}
+	r.addKernelDrops(s.filter)
 	return r
 }
 
-func (s *udpServer) close() error {
+func (s *udpServer) close() (err error) {
 	s.closing.Do(func() {
 		var wg sync.WaitGroup
 		for _, l := range s.loops {
 			wg.Go(l.stop)
 		}
 		wg.Wait()
+		err = s.filter.Close()
 	})
-	return nil
+	return err
 }

@@ -155,6 +155,7 @@ func (p *fastPath) OnBoot(eng gnet.Engine) gnet.Action {
 func (p *fastPath) serveOn(fd int) {
 	// More than the kernel's ordinary limit, where we may; else it stays.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)
+	p.loop.useFilter(fd)
 	p.loop.mu.Lock()
 	defer p.loop.mu.Unlock()
 	if p.listen >= 0 {

@@ -156,7 +156,11 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 	for i := range ds {
 		switch decision := b.decisions[i]; {
 		case !decision.Allowed:
-			b.dropped[denied(decision)]++
+			reason := denied(decision)
+			b.dropped[reason]++
+			if reason == dropHardLockout {
+				l.filter.Locked(ds[i].src)
+			}
 		case ds[i].size > l.cfg.UDP.MaxDatagram:
 			b.dropped[dropOversize]++
 		default:

@@ -1,0 +1,58 @@
+package netx
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/seed-ee4278a0/throttled/netx/kerneldrop"
+)
+
+// openKernelDrop returns what the filters of the UDP listeners share, nil where
+// there is nothing to filter or the kernel does not allow it.
+func openKernelDrop(cfg GatewayConfig, log *slog.Logger) *kerneldrop.Table {
+	isUDP := func(l ListenerConfig) bool { return l.Protocol == UDP }
+	if cfg.KernelDrop == KernelDropOff || !slices.ContainsFunc(cfg.Listeners, isUDP) {
+		return nil
+	}
+	table, err := kerneldrop.New(kerneldrop.Config{Engine: cfg.Engine, Logger: log})
+	if err != nil {
+		warnNoKernelDrop(log, err)
+		return nil
+	}
+	return table
+}
+
+// kernelFilter returns the filter of a UDP listener, nil where there is none.
+func (f *frame) kernelFilter(cfg ListenerConfig) *kerneldrop.Filter {
+	if f.kernelDrop == nil {
+		return nil
+	}
+	filter, err := f.kernelDrop.Filter(cfg.Policy)
+	if err != nil {
+		warnNoKernelDrop(f.log.With("listener", cfg.Name), err)
+		return nil
+	}
+	return filter
+}
+
+// useFilter puts the listener's filter on one of its sockets.
+func (s *udpServer) useFilter(fd int) {
+	if err := s.filter.Attach(fd); err != nil {
+		warnNoKernelDrop(s.log.With("listener", s.cfg.Name), err)
+	}
+}
+
+func warnNoKernelDrop(log *slog.Logger, err error) {
+	log.Warn("kernel drop is not available, user space drops", "error", err)
+}
+
+// addKernelDrops adds what a filter has dropped to the report of its listener.
+func (r *ListenerReport) addKernelDrops(f *kerneldrop.Filter) {
+	packets, bytes := f.Counts()
+	if packets == 0 {
+		return
+	}
+	r.Packets += packets
+	r.Bytes += bytes
+	r.Dropped[dropKernel.String()] += packets
+}
