@@ -29,12 +29,14 @@ const DefaultAdmin = "127.0.0.1:9190"
 
 // A Config is what `throttled run` serves.
 type Config struct {
-	Admin     Admin
-	Report    Report
-	Engine    engine.Config
-	Grace     time.Duration // how long a drain waits for sessions and connections
-	Listeners []Listener
-	Warnings  []string // what the file says to no effect, as file:line:column: warning: path: text
+	Admin  Admin
+	Report Report
+	Engine engine.Config
+	// KernelDrop says who drops the datagrams of those who are banned or locked out.
+	KernelDrop netx.KernelDrop
+	Grace      time.Duration // how long a drain waits for sessions and connections
+	Listeners  []Listener
+	Warnings   []string // what the file says to no effect, as file:line:column: warning: path: text
 }
 
 // Admin is the admin server.

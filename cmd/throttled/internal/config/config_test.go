@@ -24,6 +24,7 @@ report:  {every: 0s, path: /var/log/throttled.jsonl}
 engine:
   {shards: 64, max_endpoints: 5000, on_full: deny, stale_after: 90s, cleanup_interval: 20s,
    ipv4_prefix: 24, ipv6_prefix: 56, key_by_port: true, adaptive: {enabled: true, low: 50%, high: 0.8, floor: 0.5}}
+kernel_drop: socket
 drain: {grace: 12s}
 policies:
   - name: default
@@ -62,6 +63,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 	assert.Equal(t, Admin{Listen: "127.0.0.1:9191"}, c.Admin)
 	assert.Equal(t, Report{Every: 0, Path: "/var/log/throttled.jsonl"}, c.Report)
 	assert.Equal(t, 12*time.Second, c.Grace)
+	assert.Equal(t, netx.KernelDropSocket, c.KernelDrop)
 	assert.Empty(t, c.Warnings)
 
 	assert.Equal(t, policy.Policy{
@@ -214,7 +216,7 @@ func TestLoad(t *testing.T) {
 
 	_, err = Load(write("bad.yaml", "admin: {token_file: "+dir+"/none}\nx: 1"))
 	assert.EqualError(t, err, dir+"/bad.yaml:1:21: admin.token_file: open "+dir+"/none: no such file or directory\n"+
-		dir+"/bad.yaml:2:1: x: unknown key; allowed: admin, report, engine, drain, policies, listeners")
+		dir+"/bad.yaml:2:1: x: unknown key; allowed: admin, report, engine, kernel_drop, drain, policies, listeners")
 
 	for content, want := range map[string]string{
 		"":                        "the file is empty",

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/seed-ee4278a0/throttled/netx"
 )
 
 // Parse reads a configuration from memory and touches no other file; file is
@@ -44,6 +46,8 @@ func (c *Config) fields() []field {
 		{"admin", "", func(d *decoder, v value) { d.admin(&c.Admin, v) }},
 		{"report", "", func(d *decoder, v value) { d.report(&c.Report, v) }},
 		{"engine", "", func(d *decoder, v value) { d.engine(&c.Engine, v) }},
+		{"kernel_drop", "", choice(&c.KernelDrop, []string{"off", "socket"},
+			[]netx.KernelDrop{netx.KernelDropOff, netx.KernelDropSocket})},
 		{"drain", "", func(d *decoder, v value) {
 			d.mapping(v, nil, []field{{"grace", "", duration(&c.Grace)}})
 		}},

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	sections = "admin, report, engine, drain, policies, listeners"
+	sections = "admin, report, engine, kernel_drop, drain, policies, listeners"
 	ofPolicy = "name, capacity, refill, scale, initial, bytes, violations, lockout"
 	ofListen = "name, protocol, listen, upstream, policy, udp, tcp"
 )
@@ -140,6 +140,8 @@ var wrong = []struct {
 	}},
 	{"report path", "report: {path: ''}\n", []string{`1:16: report.path: no path; allowed: a path, or "-" for standard output`}},
 
+	{"kernel drop", "kernel_drop: xdp\n", []string{`1:14: kernel_drop: "xdp" is not known; allowed: off, socket`}},
+	{"kernel drop as a truth value", "kernel_drop: true\n", []string{"1:14: kernel_drop: true is not known; allowed: off, socket"}},
 	{"policy names", "policies:\n  - {name: a}\n  - {name: a}\n  - {capacity: 1}\n  - {name: 7}\n  - {name: 'a b'}\n", []string{
 		`3:5: policies[1]: a second policy "a", first in line 2; allowed: one for each name`,
 		"4:5: policies[2]: the key name is missing",

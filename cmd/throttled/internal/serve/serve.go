@@ -77,7 +77,9 @@ func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, er
 	if err != nil {
 		return nil, err
 	}
-	p.gateway, err = netx.StartGateway(netx.GatewayConfig{Engine: p.engine, Listeners: listeners, Logger: log})
+	p.gateway, err = netx.StartGateway(netx.GatewayConfig{
+		Engine: p.engine, Listeners: listeners, Logger: log, KernelDrop: c.KernelDrop,
+	})
 	if err != nil {
 		return nil, err
 	}
