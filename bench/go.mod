@@ -20,6 +20,7 @@ require (
 
 require (
 	github.com/benbjohnson/clock v1.3.0 // indirect
+	github.com/cilium/ebpf v0.20.0 // indirect
 	github.com/gaissmai/bart v0.30.0 // indirect
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
 	github.com/panjf2000/ants/v2 v2.11.3 // indirect
