@@ -80,15 +80,13 @@ func TestFewDescriptors(t *testing.T) {
 		child.ask(t, "fill")
 		before := child.ask(t, "state")
 		began := time.Now()
-		require.Eventually(t, func() bool { // whatever becomes of each connect
-			echoesTCP(state.TCP)
-			return child.ask(t, "fill").Restarts > before.Restarts+1
-		}, settled, time.Millisecond, "no engine ended: this test tests nothing")
+		assert.False(t, echoesTCP(state.TCP), "accepted without a descriptor: this test tests nothing")
 		assert.True(t, echoes(datagrams), "UDP must not end with the TCP listener")
-		spent := child.ask(t, "state").CPU - before.CPU
-		assert.Less(t, spent, time.Since(began)/2, "the gateway is busy doing nothing")
+		after := child.ask(t, "state")
+		assert.Less(t, after.CPU-before.CPU, time.Since(began)/5, "the gateway is busy doing nothing")
 		child.ask(t, "free")
 		require.Eventually(t, serves, settled, 10*time.Millisecond)
+		assert.Equal(t, before.Restarts, child.ask(t, "state").Restarts)
 	})
 }
 

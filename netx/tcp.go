@@ -6,36 +6,38 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
-// A tcpServer is one TCP listener. gnet accepts, and OnOpen decides there and
-// then: a connection is turned away, or it leaves the event loop as a
-// net.TCPConn and a relay takes it to the upstream, at once or after it has
-// waited for a place. So the loop never holds more than the one connection that
-// it is deciding about, however many arrive.
+// acceptRetry is how long a listener waits after an accept that failed.
+const acceptRetry = 10 * time.Millisecond
+
+// A tcpServer is one TCP listener. One goroutine accepts and decides there and
+// then: a connection is turned away, or a goroutine of its own relays it to the
+// upstream, at once or after it has waited for a place. So no more than one
+// connection is ever undecided, however many arrive.
+//
+// Unlike UDP it runs on package net and not on gnet, which can neither pause
+// reading nor bound what it buffers: a connection would have to leave its loop,
+// and what that costs is more than all of the rest that a short one costs here.
 //
 // In the counters a packet is a connection. It ends as forwarded once the
 // upstream has answered, or as dropped for one reason.
 type tcpServer struct {
-	gnet.BuiltinEventEngine
 	counters
 
-	cfg    ListenerConfig
-	engine *engine.Engine
-	log    *slog.Logger
-	self   *selfAddrs
-	lock   *addrLock
-	super  *supervisor
+	cfg      ListenerConfig
+	engine   *engine.Engine
+	log      *slog.Logger
+	self     *selfAddrs
+	lock     *addrLock
+	listener *net.TCPListener // nil before start
 
 	perIP     *ipSlots
 	places    *limiter.Concurrency // one for each connection that is served; closed by drain
@@ -47,7 +49,7 @@ type tcpServer struct {
 
 	ctx    context.Context // ends the dials and the relays
 	cancel context.CancelFunc
-	relays sync.WaitGroup
+	relays sync.WaitGroup // and the one that accepts
 
 	fullGate, upstreamGate logGate
 }
@@ -79,20 +81,24 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 	}
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.super = newSupervisor("tcp://"+cfg.Listen.String(), s, s.log,
-		// One loop that also reads its listening socket decides in the same
-		// breath in which it accepts. With a separate acceptor a burst would
-		// pile up open descriptors until accept fails and the engine ends.
-		gnet.WithReusePort(true),
-		gnet.WithNumEventLoop(1),
-	)
 	return s, nil
 }
 
-func (s *tcpServer) start() error         { return s.super.start() }
+// start binds the address and accepts.
+func (s *tcpServer) start() error {
+	l, err := listenTCP(s.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	s.lock.bound()
+	s.listener = l
+	s.relays.Go(s.accept)
+	return nil
+}
+
 func (s *tcpServer) addr() netip.AddrPort { return s.cfg.Listen }
 func (s *tcpServer) active() int64        { return s.connections.Load() + int64(len(s.waiting)) }
-func (s *tcpServer) restarts() int64      { return s.super.restarts() }
+func (s *tcpServer) restarts() int64      { return 0 }
 
 // drain also ends those who wait: whoever is served goes on.
 func (s *tcpServer) drain() {
@@ -102,7 +108,9 @@ func (s *tcpServer) drain() {
 
 func (s *tcpServer) close() error {
 	s.drain()
-	s.super.stop() // after which OnOpen starts no relay
+	if s.listener != nil {
+		s.listener.Close()
+	}
 	s.cancel()
 	s.relays.Wait()
 	return nil
@@ -114,26 +122,38 @@ func (s *tcpServer) report() ListenerReport {
 	return r
 }
 
-// OnBoot runs when the listening socket is bound.
-func (s *tcpServer) OnBoot(gnet.Engine) gnet.Action {
-	s.lock.bound()
-	return gnet.None
+// accept decides about each connection that arrives, until close.
+func (s *tcpServer) accept() {
+	for {
+		c, err := s.listener.AcceptTCP()
+		switch {
+		case err == nil:
+			s.decide(c)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			// Out of descriptors, accept would fail again at once. The clients
+			// wait in the kernel's queue.
+			s.logFull("error", err)
+			select {
+			case <-s.ctx.Done():
+			case <-time.After(acceptRetry):
+			}
+		}
+	}
 }
 
-// OnOpen decides. It always closes gnet's descriptor: what is admitted lives
-// on in a duplicate, so the client sees nothing of that.
-func (s *tcpServer) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+func (s *tcpServer) decide(c *net.TCPConn) {
 	s.packets.Add(1)
 	if reason, ok := s.admit(c, addrPort(c.RemoteAddr())); !ok {
 		s.drop(reason)
-		prepareReject(c, c.Fd(), s.cfg.TCP.Reject)
+		reject(c, s.cfg.TCP.Reject)
 	}
-	return nil, gnet.Close
 }
 
 // admit asks the engine before it looks at the caps: who knocks too often is
 // in violation whether there was a place for him or not.
-func (s *tcpServer) admit(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) admit(c *net.TCPConn, from netip.AddrPort) (dropReason, bool) {
 	if s.draining.Load() {
 		return dropDraining, false
 	}
@@ -152,36 +172,26 @@ func (s *tcpServer) admit(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
 }
 
 // place sees to it that the connection is served, now or when its turn comes.
-func (s *tcpServer) place(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) place(c *net.TCPConn, from netip.AddrPort) (dropReason, bool) {
 	place, err := s.places.TryAcquire(1)
 	q := &s.cfg.TCP.Queue
 	switch {
 	case err != nil: // closed a moment ago
 		return dropDraining, false
 	case place.Acquired():
-		return s.begin(c, from, place)
+		s.connections.Add(1)
+		s.relays.Go(func() { s.serve(c, from, place) })
+		return 0, true
 	case q.Limit == 0:
 		s.logFull("max_connections", s.cfg.TCP.MaxConnections)
 		return dropConnectionsFull, false
 	case q.Order == limiter.OldestFirst && s.places.Stats().Queued >= int64(q.Limit):
 		// What the queue would say, without the cost of getting there: only
-		// this loop puts anybody into it.
+		// this goroutine puts anybody into it.
 		s.logFull("queue.limit", q.Limit)
 		return dropQueueFull, false
 	}
-	return s.wait(c, from)
-}
-
-// begin starts the relay of a connection that has its place.
-func (s *tcpServer) begin(c gnet.Conn, from netip.AddrPort, place limiter.Lease) (dropReason, bool) {
-	client, err := adopt(c)
-	if err != nil {
-		place.Release()
-		s.logFull("error", err)
-		return dropConnectionsFull, false
-	}
-	s.connections.Add(1)
-	s.relays.Go(func() { s.serve(client, from, place) })
+	s.wait(c, from)
 	return 0, true
 }
 
@@ -191,26 +201,6 @@ func (s *tcpServer) logFull(what ...any) {
 	if n, ok := s.fullGate.pass(); ok {
 		s.log.Warn("no room for a connection", append(what, "suppressed", n)...)
 	}
-}
-
-// adopt makes a connection of package net from gnet's, sharing the socket.
-func adopt(c gnet.Conn) (*net.TCPConn, error) {
-	fd, err := c.Dup()
-	if err != nil {
-		return nil, os.NewSyscallError("dup", err)
-	}
-	f := os.NewFile(uintptr(fd), "")
-	defer f.Close()
-	conn, err := net.FileConn(f) // with TCP_NODELAY and keep-alive, as net always sets them
-	if err != nil {
-		return nil, err
-	}
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		conn.Close()
-		return nil, errors.New("netx: not a TCP connection")
-	}
-	return tcp, nil
 }
 
 // serve takes a connection that has its place from the dial to its end.
@@ -228,6 +218,22 @@ func (s *tcpServer) serve(client *net.TCPConn, from netip.AddrPort, place limite
 	}
 	s.forwarded.Add(1)
 	r.run(upstream)
+}
+
+// listenTCP listens with a socket that shares its address with the lock's, and
+// speaks TCP alone, whatever the default of package net is.
+func listenTCP(addr netip.AddrPort) (*net.TCPListener, error) {
+	network := "tcp6"
+	if addr.Addr().Is4() {
+		network = "tcp4"
+	}
+	lc := net.ListenConfig{Control: prepareListener}
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(context.Background(), network, addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
 }
 
 func (s *tcpServer) dial() (*net.TCPConn, error) {
@@ -265,23 +271,11 @@ func (s *tcpServer) dialFailed(client *net.TCPConn, err error) {
 	reject(client, s.cfg.TCP.Reject)
 }
 
-// reject turns away a connection that had been admitted.
+// reject ends a connection in the way that the client is to see. A plain close
+// is a reset, too, where the client has sent something already.
 func reject(c *net.TCPConn, how Reject) {
-	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { prepareReject(c, int(fd), how) })
+	if how == RejectRST || how == RejectSilent && muteClose(c) != nil {
+		_ = c.SetLinger(0)
 	}
 	c.Close()
-}
-
-// prepareReject makes the close that follows look to the client as configured.
-// A plain close is a reset, too, where the client has sent something already.
-func prepareReject(c interface{ SetLinger(int) error }, fd int, how Reject) {
-	switch how {
-	case RejectRST:
-		_ = c.SetLinger(0)
-	case RejectSilent:
-		if muteClose(fd) != nil {
-			_ = c.SetLinger(0)
-		}
-	}
 }

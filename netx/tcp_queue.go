@@ -7,31 +7,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-
 	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
-// wait puts a connection into the queue of those that wait for a place. The
-// connection leaves the event loop for that, and nothing of it is read.
+// wait puts a connection into the queue of those that wait for a place. Nothing
+// of it is read meanwhile.
 //
 // It returns when the connection has its place in the queue, so that the next
 // one that is accepted stands behind it.
-func (s *tcpServer) wait(c gnet.Conn, from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) wait(client *net.TCPConn, from netip.AddrPort) {
 	// Whoever was put out by a newer one is closed by a goroutine of its own.
-	// Where they fall behind the loop waits for them here, so that no more
+	// Where they fall behind, accept waits for them here, so that no more
 	// descriptors are open than were planned for.
 	s.waiting <- struct{}{}
-	client, err := adopt(c)
-	if err != nil {
-		<-s.waiting
-		s.logFull("error", err)
-		return dropConnectionsFull, false
-	}
 	queued := make(chan struct{})
 	s.relays.Go(func() { s.queue(client, from, sync.OnceFunc(func() { close(queued) })) })
 	<-queued
-	return 0, true
 }
 
 // queue takes a connection from the queue to its end. It calls queued as soon

@@ -114,14 +114,25 @@ func control(c *net.TCPConn, f func(fd int)) {
 // CAP_NET_ADMIN. Without it a reset is sent with a time to live that ends it
 // at the first router, and an error returned so that the close sends no more
 // than this reset.
-func muteClose(fd int) error {
-	err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
-	if err == nil {
-		return nil
-	}
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 1)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 1)
+func muteClose(c *net.TCPConn) (err error) {
+	control(c, func(fd int) {
+		if err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 1)
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 1)
+		}
+	})
 	return os.NewSyscallError("setsockopt", err)
+}
+
+// prepareListener lets a listener bind beside the probe of its addrLock.
+func prepareListener(_, _ string, raw syscall.RawConn) error {
+	var err error
+	if e := raw.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	}); e != nil {
+		return e
+	}
+	return err
 }
 
 func outOfDescriptors(err error) bool {
