@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -166,6 +167,11 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
 	}
 	return netip.AddrPort{}
+}
+
+// letIn is called with a TCP socket that is about to bind beside the probe.
+func (l *addrLock) letIn(raw syscall.RawConn) error {
+	return setSocket(raw, unix.SO_REUSEPORT, 1)
 }
 
 // bound is called when the sockets that serve are bound, before they are read:

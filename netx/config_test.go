@@ -78,9 +78,9 @@ func TestOverlap(t *testing.T) {
 }
 
 func TestFitCaps(t *testing.T) {
-	loops := loopCount() * fdsPerLoop
 	udp := ListenerConfig{Name: "u", Upstream: "h:1"}
 	tcp := ListenerConfig{Name: "t", Protocol: TCP, Upstream: "h:1"}
+	fixed, fixedTCP := udp.fixedCost()+tcp.fixedCost(), tcp.fixedCost()
 	written := tcp
 	written.TCP.MaxConnections = 100
 	queue, both := tcp, written
@@ -93,16 +93,16 @@ func TestFitCaps(t *testing.T) {
 		lowered   bool
 	}{
 		{"plenty", []ListenerConfig{udp, tcp}, 1 << 20, []int{10_000, 10_000}, false},
-		{"fair share", []ListenerConfig{tcp, udp}, 2*loops + 6000, []int{3000 / fdsPerConnection, sessionsFor(3000)}, true},
-		{"what one leaves goes to the other", []ListenerConfig{tcp, udp}, 2*loops + 12_500 + 5000*fdsPerConnection, []int{5000, 10_000}, true},
-		{"written is kept", []ListenerConfig{written, udp}, 2*loops + 100*fdsPerConnection + 500, []int{100, sessionsFor(500)}, true},
-		{"written does not fit", []ListenerConfig{written}, loops + 100*fdsPerConnection - 1, nil, false},
-		{"a queue is kept", []ListenerConfig{queue, udp}, 2*loops + 50 + 6000, []int{3000 / fdsPerConnection, sessionsFor(3000)}, true},
-		{"a queue and a cap", []ListenerConfig{both}, loops + 50 + 100*fdsPerConnection, []int{100}, false},
-		{"a queue too long beside a cap", []ListenerConfig{both}, loops + 50 + 100*fdsPerConnection - 1, nil, false},
-		{"a queue too long", []ListenerConfig{queue}, loops + 49, nil, false},
-		{"a queue that leaves nothing", []ListenerConfig{queue}, loops + 50, nil, false},
-		{"nothing left", []ListenerConfig{udp, tcp}, 2*loops + 1, nil, false},
+		{"fair share", []ListenerConfig{tcp, udp}, fixed + 6000, []int{3000 / fdsPerConnection, sessionsFor(3000)}, true},
+		{"what one leaves goes to the other", []ListenerConfig{tcp, udp}, fixed + 12_500 + 7000*fdsPerConnection, []int{7000, 10_000}, true},
+		{"written is kept", []ListenerConfig{written, udp}, fixed + 100*fdsPerConnection + 500, []int{100, sessionsFor(500)}, true},
+		{"written does not fit", []ListenerConfig{written}, fixedTCP + 100*fdsPerConnection - 1, nil, false},
+		{"a queue is kept", []ListenerConfig{queue, udp}, fixed + 50 + 6000, []int{3000 / fdsPerConnection, sessionsFor(3000)}, true},
+		{"a queue and a cap", []ListenerConfig{both}, fixedTCP + 50 + 100*fdsPerConnection, []int{100}, false},
+		{"a queue too long beside a cap", []ListenerConfig{both}, fixedTCP + 50 + 100*fdsPerConnection - 1, nil, false},
+		{"a queue too long", []ListenerConfig{queue}, fixedTCP + 49, nil, false},
+		{"a queue that leaves nothing", []ListenerConfig{queue}, fixedTCP + 50, nil, false},
+		{"nothing left", []ListenerConfig{udp, tcp}, fixed + 1, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out logBuffer
@@ -128,7 +128,7 @@ func TestFitCapsSaysWhatToDo(t *testing.T) {
 		"udp.max_sessions":    {Name: "name", Upstream: "h:1"},
 	} {
 		var out logBuffer
-		require.NoError(t, fitCaps([]ListenerConfig{l}, loopCount()*fdsPerLoop+600, 4321, textLog(&out)))
+		require.NoError(t, fitCaps([]ListenerConfig{l}, l.fixedCost()+600, 4321, textLog(&out)))
 		_, line, _ := strings.Cut(string(out), "msg=")
 		value := map[Protocol]int{TCP: 600 / fdsPerConnection, UDP: sessionsFor(600)}[l.Protocol]
 		assert.Equal(t, fmt.Sprintf(`"the descriptor limit (ulimit -n) is too low for a default: raise it, or write the cap that is enough"`+
@@ -140,8 +140,8 @@ func TestFitCapsSaysWhatToDo(t *testing.T) {
 func TestFitCapsCountsTheQueue(t *testing.T) {
 	l := ListenerConfig{Name: "t", Protocol: TCP, Upstream: "h:1"}
 	l.TCP.MaxConnections, l.TCP.Queue.Limit = 100, 1000
-	err := fitCaps([]ListenerConfig{l}, loopCount()*fdsPerLoop+800, 1024, textLog(io.Discard))
-	assert.EqualError(t, err, "netx: the caps of sessions, connections and queues need 1300 descriptors, the limit of 1024 leaves 800 for them; lower them or raise it (ulimit -n)")
+	err := fitCaps([]ListenerConfig{l}, l.fixedCost()+800, 1024, textLog(io.Discard))
+	assert.EqualError(t, err, "netx: the caps of sessions, connections and queues need 1200 descriptors, the limit of 1024 leaves 800 for them; lower them or raise it (ulimit -n)")
 }
 
 func sessionsFor(fds int) int { return fds * quarantineShare / (quarantineShare + 1) }

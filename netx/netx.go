@@ -3,9 +3,9 @@
 //
 //	client -> netx -> engine: may it pass? -> upstream
 //
-// StartGateway runs listeners that relay UDP and TCP to upstreams, on gnet. The
-// gateway is built for Linux; on other systems it has UDP listeners alone, and
-// moves one datagram at a time.
+// StartGateway runs listeners that relay UDP, on gnet, and TCP to upstreams. The
+// gateway is built for Linux; on other systems it moves one datagram at a time
+// and does not splice.
 //
 // Everything that arrives is counted once, and once more where it ends, so at
 // rest the packets of a listener are those forwarded and those dropped, each

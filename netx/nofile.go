@@ -12,9 +12,10 @@ const (
 	// A UDP session is one socket to the upstream, and each quarantineShare of
 	// them may leave one more in quarantine.
 	fdsPerSession = 1
-	// A TCP connection is two sockets and a share in the pipes that the kernel
-	// splices through, of which maxSplices allows one for four connections.
-	fdsPerConnection = 3
+	// A TCP connection is two sockets. The pipes that the kernel splices through
+	// are the listener's: see pipeCount.
+	fdsPerConnection = 2
+	fdsPerPipe       = 2
 	// The built-in echo server holds the other end of a connection.
 	fdsPerEchoConnection = fdsPerConnection + 1
 	// A connection that waits in the queue has no upstream yet.
@@ -35,6 +36,10 @@ const quarantineShare = 4
 // this process may use.
 func loopCount() int { return runtime.GOMAXPROCS(0) }
 
+// pipeCount is how many pipes a TCP listener may have: one for each thread that
+// runs, and as many again for those that the system has taken the core from.
+func pipeCount() int { return 2 * loopCount() }
+
 // planDescriptors raises the descriptor limit as far as it goes and fits the
 // caps of the listeners into it. Caps that somebody wrote are kept or refused;
 // those left at zero get their default, or a fair share of what there is.
@@ -53,7 +58,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 	fixed, written := 0, 0
 	for i := range listeners {
 		l := &listeners[i]
-		fixed += loopCount() * fdsPerLoop
+		fixed += l.fixedCost()
 		written += l.TCP.Queue.Limit * fdsPerWaiter // 0 for UDP
 		if n, _ := l.connCap(); *n == 0 {
 			open = append(open, l)
@@ -97,6 +102,14 @@ func (l *ListenerConfig) capKey() string {
 		return "tcp.max_connections"
 	}
 	return "udp.max_sessions"
+}
+
+// fixedCost is what the listener itself costs.
+func (l *ListenerConfig) fixedCost() int {
+	if l.Protocol == TCP {
+		return 1 + pipeCount()*fdsPerPipe
+	}
+	return loopCount() * fdsPerLoop
 }
 
 // cost is what so many sessions or connections cost.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,8 @@ import (
 const (
 	lowLimitEnv = "THROTTLED_TEST_LOW_LIMIT"
 	lowLimit    = 256
+	// upstreamEnv is its TCP upstream.
+	upstreamEnv = "THROTTLED_TEST_UPSTREAM"
 )
 
 // childState is what the gateway process answers to each command.
@@ -51,7 +54,7 @@ func TestFewDescriptors(t *testing.T) {
 		}
 		os.Exit(0)
 	}
-	child := startChild(t, 0)
+	child := startChild(t, 0, Echo)
 	state := child.ask(t, "state")
 	// One client, as each new one takes a session.
 	datagrams, err := net.Dial("udp", state.UDP.String())
@@ -95,7 +98,7 @@ func TestFewDescriptors(t *testing.T) {
 // of them are open than were planned for.
 func TestFewDescriptorsWithQueue(t *testing.T) {
 	const connects, queue = 2000, 16
-	child := startChild(t, queue)
+	child := startChild(t, queue, Echo)
 	before := child.ask(t, "state")
 	open := connectAll(before.TCP, connects)
 	busy := child.ask(t, "state")
@@ -109,6 +112,55 @@ func TestFewDescriptorsWithQueue(t *testing.T) {
 	after := child.ask(t, "state")
 	assert.EqualValues(t, before.Restarts, after.Restarts, "a burst must not end an engine")
 	assert.GreaterOrEqual(t, after.Listeners[1].Packets, int64(connects))
+}
+
+// As many connections as the descriptor limit allows all work at once, and
+// what goes through them in bulk is spliced in both directions, timeouts or not.
+func TestFewDescriptorsSplice(t *testing.T) {
+	const connects, bulk = lowLimit, 2 << 20
+	child := startChild(t, 0, upstreamTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
+	addr := child.ask(t, "state").TCP
+	open := connectAll(addr, connects)
+	active := child.ask(t, "state").Listeners[1].ConnectionsActive
+	assert.Greater(t, active, int64(lowLimit/4), "fewer than the descriptors are good for")
+	before := child.copied(t)
+	block := randomBytes(bulk)
+	var (
+		wg      sync.WaitGroup
+		relayed atomic.Int64
+	)
+	for _, c := range open {
+		wg.Go(func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(ioTimeout))
+			go c.Write(block)
+			if got := make([]byte, bulk); readAll(c, got) && assert.Equal(t, block, got) {
+				relayed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, active, relayed.Load(), "not all that were served got everything")
+	assert.Less(t, child.copied(t)-before, relayed.Load()*bulk, "of four times as much, in and out, each direction")
+	after := child.ask(t, "state").Listeners[1]
+	assert.Zero(t, after.UpstreamErrors)
+	assert.EqualValues(t, connects-active, after.Dropped["connections_full"])
+}
+
+func readAll(r io.Reader, b []byte) bool {
+	_, err := io.ReadFull(r, b)
+	return err == nil
+}
+
+// copied is how many bytes the child has read and written, a splice aside.
+func (c *child) copied(t *testing.T) (sum int64) {
+	t.Helper()
+	all, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", c.pid))
+	require.NoError(t, err)
+	var read, written int64
+	_, err = fmt.Sscanf(string(all), "rchar: %d\nwchar: %d", &read, &written)
+	require.NoError(t, err)
+	return read + written
 }
 
 // connectAll opens n connections at once and returns those that stayed.
@@ -157,12 +209,13 @@ func echoes(c net.Conn) bool {
 type child struct {
 	in  io.WriteCloser
 	out *bufio.Reader
+	pid int
 }
 
-func startChild(t *testing.T, queue int) *child {
+func startChild(t *testing.T, queue int, upstream string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestFewDescriptors$")
-	cmd.Env = append(os.Environ(), lowLimitEnv+"="+strconv.Itoa(queue))
+	cmd.Env = append(os.Environ(), lowLimitEnv+"="+strconv.Itoa(queue), upstreamEnv+"="+upstream)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -173,7 +226,7 @@ func startChild(t *testing.T, queue int) *child {
 		in.Close() // the child ends with its input
 		assert.NoError(t, cmd.Wait())
 	})
-	return &child{in: in, out: bufio.NewReader(out)}
+	return &child{in: in, out: bufio.NewReader(out), pid: cmd.Process.Pid}
 }
 
 func (c *child) ask(t *testing.T, command string) (state childState) {
@@ -205,7 +258,11 @@ func lowLimitChild(in io.Reader, out io.Writer) error {
 	defer e.Close()
 	g, err := StartGateway(GatewayConfig{Engine: e, Listeners: []ListenerConfig{
 		{Name: "udp", Protocol: UDP, Listen: loopback(0), Upstream: Echo, UDP: UDPOptions{MaxSessions: 20}},
-		{Name: "tcp", Protocol: TCP, Listen: loopback(0), Upstream: Echo, TCP: TCPOptions{Queue: queueOf(queue, limiter.NewestFirst)}},
+		{Name: "tcp", Protocol: TCP, Listen: loopback(0), Upstream: os.Getenv(upstreamEnv), TCP: TCPOptions{
+			Queue:            queueOf(queue, limiter.NewestFirst),
+			FirstByteTimeout: time.Minute,
+			IdleTimeout:      time.Minute,
+		}},
 	}})
 	if err != nil {
 		return err

@@ -42,8 +42,8 @@ type tcpServer struct {
 	perIP     *ipSlots
 	places    *limiter.Concurrency // one for each connection that is served; closed by drain
 	waiting   chan struct{}        // one for each connection that waits for a place
-	splices   chan struct{}        // one for each relay that may hold a pipe right now
-	buffers   sync.Pool            // of *[bufferSize]byte
+	pipes     *pipes
+	buffers   sync.Pool // of *[bufferSize]byte
 	lookEvery time.Duration
 	draining  atomic.Bool
 
@@ -75,7 +75,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		perIP:   newIPSlots(cfg.TCP.MaxConnectionsPerIP),
 		places:  places,
 		waiting: make(chan struct{}, cfg.TCP.Queue.Limit+1), // and one that comes while the oldest goes
-		splices: make(chan struct{}, maxSplices(cfg.TCP.MaxConnections)),
+		pipes:   newPipes(),
 
 		lookEvery: lookEvery,
 	}
@@ -86,7 +86,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 
 // start binds the address and accepts.
 func (s *tcpServer) start() error {
-	l, err := listenTCP(s.cfg.Listen)
+	l, err := s.listen()
 	if err != nil {
 		return err
 	}
@@ -113,6 +113,7 @@ func (s *tcpServer) close() error {
 	}
 	s.cancel()
 	s.relays.Wait()
+	s.pipes.close()
 	return nil
 }
 
@@ -220,24 +221,29 @@ func (s *tcpServer) serve(client *net.TCPConn, from netip.AddrPort, place limite
 	r.run(upstream)
 }
 
-// listenTCP listens with a socket that shares its address with the lock's, and
-// speaks TCP alone, whatever the default of package net is.
-func listenTCP(addr netip.AddrPort) (*net.TCPListener, error) {
-	network := "tcp6"
-	if addr.Addr().Is4() {
-		network = "tcp4"
-	}
-	lc := net.ListenConfig{Control: prepareListener}
+// listen speaks TCP alone, whatever the default of package net is. What it
+// accepts inherits its buffers.
+func (s *tcpServer) listen() (*net.TCPListener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return errors.Join(boundBuffers(raw), s.lock.letIn(raw))
+	}}
 	lc.SetMultipathTCP(false)
-	l, err := lc.Listen(context.Background(), network, addr.String())
+	l, err := lc.Listen(s.ctx, tcpNetwork(s.cfg.Listen), s.cfg.Listen.String())
 	if err != nil {
 		return nil, err
 	}
 	return l.(*net.TCPListener), nil
 }
 
+func tcpNetwork(a netip.AddrPort) string {
+	if a.Addr().Is4() {
+		return "tcp4"
+	}
+	return "tcp6"
+}
+
 func (s *tcpServer) dial() (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: s.cfg.TCP.DialTimeout, Control: s.noCircle}
+	d := net.Dialer{Timeout: s.cfg.TCP.DialTimeout, Control: s.prepareDial}
 	c, err := d.DialContext(s.ctx, "tcp", s.cfg.Upstream)
 	if err != nil {
 		return nil, err
@@ -245,13 +251,13 @@ func (s *tcpServer) dial() (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// noCircle keeps a dial from an address that would bring the connection back
+// prepareDial keeps a dial from an address that would bring the connection back
 // here, and from there here again.
-func (s *tcpServer) noCircle(_, address string, _ syscall.RawConn) error {
+func (s *tcpServer) prepareDial(_, address string, raw syscall.RawConn) error {
 	if a, err := netip.ParseAddrPort(address); err == nil && s.self.reaches(a) {
 		return errCircle(address)
 	}
-	return nil
+	return boundBuffers(raw)
 }
 
 func (s *tcpServer) dialFailed(client *net.TCPConn, err error) {

@@ -46,9 +46,3 @@ func (s *ipSlots) free(a netip.Addr) {
 		delete(s.used, a)
 	}
 }
-
-// maxSplices bounds how many relays hold a pipe of two descriptors at a time;
-// the others copy through a buffer. It stays within fdsPerConnection.
-func maxSplices(connections int) int {
-	return min(connections/4+1, 64)
-}

@@ -124,15 +124,17 @@ func muteClose(c *net.TCPConn) (err error) {
 	return os.NewSyscallError("setsockopt", err)
 }
 
-// prepareListener lets a listener bind beside the probe of its addrLock.
-func prepareListener(_, _ string, raw syscall.RawConn) error {
-	var err error
-	if e := raw.Control(func(fd uintptr) {
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-	}); e != nil {
-		return e
-	}
-	return err
+// boundBuffers must be called before the handshake, which settles how large the
+// window can get.
+func boundBuffers(raw syscall.RawConn) error {
+	return errors.Join(setSocket(raw, unix.SO_RCVBUF, tcpReadBuffer), setSocket(raw, unix.SO_SNDBUF, tcpWriteBuffer))
+}
+
+func setSocket(raw syscall.RawConn, option, value int) (err error) {
+	failed := raw.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, value))
+	})
+	return errors.Join(failed, err)
 }
 
 func outOfDescriptors(err error) bool {

@@ -11,9 +11,16 @@ import (
 const (
 	// bufferSize is what a relay copies through where it does not splice.
 	bufferSize = 32 << 10
-	// chunk is the most that is moved, and paid for, at a time; it is the size
-	// of the pipe of a splice.
-	chunk = 1 << 20
+	// tcpReadBuffer and tcpWriteBuffer are what each socket of a relay may buffer;
+	// Linux makes twice as much of it, for its own records. Left to themselves
+	// they would grow to many MiB for a client that reads slowly or not at all.
+	// So bounded, a direction costs less than 1 MiB whatever its ends do.
+	tcpReadBuffer  = 128 << 10
+	tcpWriteBuffer = 256 << 10
+	// chunk is the most that is moved, and paid for, at a time. The kernel calls
+	// a socket writable when a third of its send buffer is free. That is more,
+	// so a splice that begins then does not wait with a pipe in its hands.
+	chunk = 128 << 10
 	// A relay that waits for tokens waits for half of those it wants, so that
 	// the bucket is never full meanwhile; at least pauseLeast, so that it does
 	// not spin for a few bytes each time, and at most pauseMost, for the limit
@@ -29,18 +36,21 @@ var errOverLimit = errors.New("netx: over the byte limit")
 // destination.
 type brokenRead struct{ error }
 
-// A stream is one direction of a relay. It waits until src has bytes before it
-// takes a buffer or a pipe, so an idle connection costs two sockets and
-// nothing more, and a pause leaves the bytes in the kernel, which slows the
-// sender down.
+// A stream is one direction of a relay. It takes a buffer or a pipe only when
+// src has bytes, and a pipe only when dst has room, too: so an idle connection
+// costs two sockets and nothing more, and one that is stuck a buffer. What has
+// to be paid for stays in the kernel until then, which slows the sender down.
 type stream struct {
 	r          *relay
 	src, dst   *net.TCPConn
 	raw        syscall.RawConn // of src
 	fromClient bool
+	bulk       bool          // there was more than a buffer holds
 	payAfter   time.Duration // age of the relay before which there are no tokens
 
-	limited io.LimitedReader // reused
+	buf  *[bufferSize]byte // nil = none is needed
+	held []byte            // of buf: read, and not yet written
+	kernel
 }
 
 func newStream(r *relay, src, dst *net.TCPConn) (*stream, error) {
@@ -73,8 +83,9 @@ func (st *stream) run() {
 
 // pump moves bytes until src ends (io.EOF) or something breaks.
 func (st *stream) pump() error {
+	defer st.giveBuffer()
 	for {
-		n, err := await(st.raw)
+		n, err := st.wait()
 		if st.fromClient && (err == nil || err == io.EOF) {
 			st.r.heard.Store(true)
 		}
@@ -99,13 +110,33 @@ func (st *stream) pump() error {
 	}
 }
 
+// wait returns how many bytes there are to be moved, at least one. It reads
+// them where they are few and cost nothing; that saves a call or two.
+func (st *stream) wait() (int, error) {
+	switch {
+	case len(st.held) > 0:
+		return len(st.held), nil
+	case canPeek && (st.bulk || st.isLimited()):
+		n, err := await(st.raw)
+		st.bulk = n > bufferSize
+		return n, err
+	}
+	err := st.read()
+	st.bulk = len(st.held) == bufferSize
+	return len(st.held), err
+}
+
+func (st *stream) isLimited() bool {
+	return st.fromClient && st.r.s.engine.LimitsBytes(st.r.s.cfg.Policy)
+}
+
 // pay takes tokens for up to n bytes and says how many may move now, at least
 // one. It waits where there are none.
 func (st *stream) pay(n int) (int, error) {
-	r := st.r
-	if !st.fromClient || !r.s.engine.LimitsBytes(r.s.cfg.Policy) {
+	if !st.isLimited() {
 		return n, nil
 	}
+	r := st.r
 	for {
 		if err := st.pause(); err != nil {
 			return 0, err
@@ -140,33 +171,51 @@ func (st *stream) pause() error {
 	return nil
 }
 
-// move takes n bytes, which src has, to dst: in the kernel where it is worth
-// it and there is a pipe to be had. An error is one of dst.
+// move takes n bytes, which wait has seen, to dst: in the kernel where it is
+// worth it and there is a pipe to be had.
 func (st *stream) move(n int) (moved int, err error) {
-	if n <= bufferSize {
-		return st.copy(n)
+	if len(st.held) > 0 {
+		return st.flush(n)
 	}
-	select {
-	case st.r.s.splices <- struct{}{}:
-		defer func() { <-st.r.s.splices }()
-		st.limited = io.LimitedReader{R: st.src, N: int64(n)}
-		spliced, err := st.dst.ReadFrom(&st.limited)
-		return int(spliced), err
-	default:
-		return st.copy(n)
-	}
-}
-
-// copy moves n bytes through a buffer.
-func (st *stream) copy(n int) (moved int, err error) {
-	buf := st.r.s.buffers.Get().(*[bufferSize]byte)
-	defer st.r.s.buffers.Put(buf)
 	for moved < n && err == nil {
-		var got, put int
-		if got, err = st.src.Read(buf[:min(n-moved, bufferSize)]); err == nil {
-			put, err = st.dst.Write(buf[:got])
-			moved += put
+		var m int
+		ok := false
+		if n-moved > bufferSize {
+			m, ok, err = st.splice(n - moved)
 		}
+		if !ok && err == nil {
+			m, err = st.copy(min(n-moved, bufferSize))
+		}
+		moved += m
 	}
 	return moved, err
+}
+
+// flush writes the first n of the bytes that are held.
+func (st *stream) flush(n int) (int, error) {
+	n, err := st.dst.Write(st.held[:n])
+	if st.held = st.held[n:]; len(st.held) == 0 {
+		st.giveBuffer()
+	}
+	return n, err
+}
+
+// copy moves up to n bytes through a buffer.
+func (st *stream) copy(n int) (int, error) {
+	st.takeBuffer()
+	defer st.giveBuffer()
+	n, err := st.src.Read(st.buf[:n])
+	if err != nil {
+		return 0, brokenRead{err}
+	}
+	return st.dst.Write(st.buf[:n])
+}
+
+func (st *stream) takeBuffer() { st.buf = st.r.s.buffers.Get().(*[bufferSize]byte) }
+
+func (st *stream) giveBuffer() {
+	if st.buf != nil {
+		st.r.s.buffers.Put(st.buf)
+		st.buf, st.held = nil, nil
+	}
 }
