@@ -20,13 +20,14 @@ type Ban struct {
 	Note   string
 }
 
-// lists are the bans and exemptions. They are immutable.
+// lists are the bans, the exemptions and the denied. They are immutable.
 type lists struct{ prefixes *bart.Table[listed] }
 
-// listed is what is known of one prefix. Both may be true of it; the exemption
-// wins then.
+// listed is what is known of one prefix. All may be true of it; the exemption
+// wins then. The zero value says nothing, and has no place in a table.
 type listed struct {
 	exempt bool
+	denied bool
 	banned bool
 	until  int64 // end of the ban on the engine's clock; forever: until Unban
 	note   string
@@ -34,7 +35,9 @@ type listed struct {
 
 const forever = math.MaxInt64
 
-func (l listed) active(now int64) bool { return l.exempt || l.banned && now < l.until }
+func (l listed) active(now int64) bool { return l.exempt || l.denied || l.bannedAt(now) }
+
+func (l listed) bannedAt(now int64) bool { return l.banned && now < l.until }
 
 // decide decides on an address by the longest prefix that holds it. An ended
 // ban is looked through: it may hide a shorter prefix until it is swept out.
@@ -59,7 +62,7 @@ func (l listed) decision(now int64) policy.Decision {
 	switch {
 	case l.exempt:
 		return policy.Decision{Allowed: true, Credit: unlimited}
-	case l.until == forever:
+	case l.denied || l.until == forever:
 		return policy.Decision{Reason: policy.HardLockout, RetryAfter: policy.Never}
 	default:
 		return policy.Decision{Reason: policy.HardLockout, RetryAfter: time.Duration(l.until - now)}
@@ -122,13 +125,15 @@ func (e *Engine) Ban(p netip.Prefix, d time.Duration, note string) error {
 type change = func(was listed, ok bool) (is listed, nothing bool)
 
 func banned(until int64, note string) change {
-	return func(was listed, _ bool) (listed, bool) {
-		return listed{exempt: was.exempt, banned: true, until: until, note: note}, false
+	return func(is listed, _ bool) (listed, bool) {
+		is.banned, is.until, is.note = true, until, note
+		return is, false
 	}
 }
 
-func unbanned(was listed, _ bool) (listed, bool) {
-	return listed{exempt: was.exempt}, !was.exempt
+func unbanned(is listed, _ bool) (listed, bool) {
+	is.banned, is.until, is.note = false, 0, ""
+	return is, is == listed{}
 }
 
 // canonical masks a prefix and unmaps one of mapped addresses.
@@ -183,37 +188,24 @@ func (e *Engine) pardon(p netip.Prefix) (lifted bool) {
 	return lifted
 }
 
-// Bans returns the bans that have not ended, in the order of their prefixes.
-func (e *Engine) Bans() []Ban { return e.bans(time.Now()) }
-
-// bans returns the bans at a reading of the clock. Their ends are on the wall
-// clock as it shows then, whatever it showed when the engine was made.
-func (e *Engine) bans(at time.Time) []Ban {
-	l := e.lists.Load()
-	if l == nil {
-		return nil
-	}
-	var bans []Ban
-	now := int64(at.Sub(e.base))
-	for p, rule := range l.prefixes.AllSorted() {
-		if !rule.banned || now >= rule.until {
-			continue
-		}
-		b := Ban{Prefix: p, Note: rule.note}
-		if rule.until != forever {
-			b.Until = at.Add(time.Duration(rule.until - now))
-		}
-		bans = append(bans, b)
-	}
-	return bans
-}
-
 // Exempt replaces the list of those who are never limited. The longest prefix
 // that holds an address wins, against a ban too; at equal length the exemption
 // does. It also frees who is locked out.
 func (e *Engine) Exempt(prefixes ...netip.Prefix) error {
+	return e.replace("Exempt", prefixes, func(l *listed) *bool { return &l.exempt })
+}
+
+// Deny replaces the list of those who are kept out for good, which is apart from
+// the bans: neither Unban nor the end of a ban takes a prefix off it, and a
+// snapshot does not hold it. Otherwise a denied prefix is like a banned one.
+func (e *Engine) Deny(prefixes ...netip.Prefix) error {
+	return e.replace("Deny", prefixes, func(l *listed) *bool { return &l.denied })
+}
+
+// replace sets a flag for the prefixes and clears it for all others.
+func (e *Engine) replace(list string, prefixes []netip.Prefix, flag func(*listed) *bool) error {
 	if i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return !p.IsValid() }); i >= 0 {
-		return fmt.Errorf("engine: Exempt: %v, number %d of the list, is not a prefix", prefixes[i], i+1)
+		return fmt.Errorf("engine: %s: %v, number %d of the list, is not a prefix", list, prefixes[i], i+1)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -221,21 +213,26 @@ func (e *Engine) Exempt(prefixes ...netip.Prefix) error {
 		return ErrClosed
 	}
 	var before, after []netip.Prefix
-	e.edit(func(t *bart.Table[listed]) {
-		for p, rule := range t.Clone().All() {
-			if rule.exempt {
-				before = append(before, p)
-				rule.exempt = false
-				t.Modify(p, func(listed, bool) (listed, bool) { return rule, !rule.banned })
-			}
+	for p, rule := range e.prefixes().All() {
+		if *flag(&rule) {
+			before = append(before, p)
 		}
-		for _, p := range prefixes {
-			p = canonical(p)
-			after = append(after, p)
-			t.Modify(p, func(was listed, _ bool) (listed, bool) {
-				was.exempt = true
-				return was, false
-			})
+	}
+	for _, p := range prefixes {
+		after = append(after, canonical(p))
+	}
+	set := func(value bool) change {
+		return func(is listed, _ bool) (listed, bool) {
+			*flag(&is) = value
+			return is, is == listed{}
+		}
+	}
+	e.edit(func(t *bart.Table[listed]) {
+		for _, p := range before {
+			t.Modify(p, set(false))
+		}
+		for _, p := range after {
+			t.Modify(p, set(true))
 		}
 	})
 	for _, p := range append(after, before...) { // in this order, as Watch says

@@ -144,7 +144,7 @@ func (r *Report) addPolicy(rule *policy.Rule, c shard.Counts) {
 }
 
 func (e *Engine) addEndpoints(r *Report) {
-	var top []shard.Row
+	top := worst{limit: topEndpoints}
 	e.walk(func(row shard.Row) {
 		switch {
 		case locked(row):
@@ -154,16 +154,52 @@ func (e *Engine) addEndpoints(r *Report) {
 		case row.State.Denied == 0:
 			return
 		}
-		if len(top) == topEndpoints && worse(row, top[topEndpoints-1]) >= 0 {
-			return
-		}
-		i, _ := slices.BinarySearchFunc(top, row, worse)
-		top = slices.Insert(top, i, row)
-		top = top[:min(len(top), topEndpoints)]
+		top.add(row)
 	})
-	for _, row := range top {
+	for _, row := range top.sorted() {
 		r.Top = append(r.Top, e.endpointReport(row))
 	}
+}
+
+// Endpoints returns at most limit of the tracked endpoints, those who are locked
+// out first and then by denials, and how many there are of either. A limit of
+// less than 1 is none. Like Report it copies a few entries under one hold of a
+// lock, and it keeps no more than twice the limit.
+func (e *Engine) Endpoints(limit int) (rows []EndpointReport, tracked, lockedOut int) {
+	top := worst{limit: max(0, limit)}
+	e.walk(func(row shard.Row) {
+		tracked++
+		if locked(row) {
+			lockedOut++
+		}
+		top.add(row)
+	})
+	for _, row := range top.sorted() {
+		rows = append(rows, e.endpointReport(row))
+	}
+	return rows, tracked, lockedOut
+}
+
+// worst collects the rows that come first in the order of worse.
+type worst struct {
+	limit int
+	rows  []shard.Row // up to twice the limit; the first ones sorted once there were so many
+	full  bool        // rows[limit-1] is the last that counts
+}
+
+func (w *worst) add(row shard.Row) {
+	if w.limit == 0 || w.full && worse(row, w.rows[w.limit-1]) >= 0 {
+		return
+	}
+	if w.rows = append(w.rows, row); len(w.rows) == 2*w.limit {
+		w.rows = w.sorted()
+		w.full = true
+	}
+}
+
+func (w *worst) sorted() []shard.Row {
+	slices.SortFunc(w.rows, worse)
+	return w.rows[:min(len(w.rows), w.limit)]
 }
 
 func locked(row shard.Row) bool { return row.At.Now < row.State.LockedUntil }

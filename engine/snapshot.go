@@ -48,13 +48,14 @@ type savedEndpoint struct {
 	State    policy.Saved
 }
 
-// WriteSnapshot writes what a restart must not lose: bans, and of every
+// WriteSnapshot writes what a restart must not lose: bans, though not the lists
+// of Exempt and Deny, which somebody gave and will give again, and of every
 // endpoint that has something to be remembered by its tokens, lockouts, denials
 // and growth. Ends are wall-clock times.
 func (e *Engine) WriteSnapshot(w io.Writer) error {
 	at := time.Now()
 	data := snapshotData{At: at.Round(0)}
-	for _, b := range e.bans(at) {
+	for _, b := range e.bansAt(at) {
 		data.Bans = append(data.Bans, savedBan{b.Prefix, b.Until.Round(0), b.Note})
 	}
 	e.walk(func(row shard.Row) {

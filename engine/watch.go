@@ -17,10 +17,11 @@ type watch struct {
 // kernel: it calls f where somebody may be kept out for less long than before.
 // f is told where to look, and asks Listed and LockedFor for what holds there:
 //
-//   - After Ban, Unban, Exempt and ReadSnapshot, for each prefix whose ban or
-//     exemption may have changed; of a new list of exemptions those that are new
-//     before those that are no more, so that who is on both is on the copy too
-//     at every moment. Watch itself begins with every prefix that is listed.
+//   - After Ban, Unban, Exempt, Deny and ReadSnapshot, for each prefix of which
+//     the lists may say something else; of a new list of exemptions or of the
+//     denied those that are new before those that are no more, so that who is on
+//     both is on the copy too at every moment. Watch itself begins with every
+//     prefix that is listed.
 //   - With lifted, after Unban and SetPolicies, where lockouts may have ended
 //     before their time: those of the endpoint that p is an address of, those
 //     of all endpoints where p is the zero Prefix.
@@ -55,8 +56,8 @@ func (e *Engine) changed(p netip.Prefix, lifted bool) {
 
 // Listed returns what the lists say of exactly this prefix, whatever they say of
 // shorter ones: whether it is exempt, and what is left of its ban, Never where
-// that lasts until Unban, 0 where there is none. Where there are both the
-// exemption counts.
+// that lasts until Unban or the prefix is denied, 0 where there is none. Where
+// there are both the exemption counts.
 func (e *Engine) Listed(p netip.Prefix) (exempt bool, banned time.Duration) {
 	l := e.lists.Load()
 	if l == nil || !p.IsValid() {
@@ -64,10 +65,9 @@ func (e *Engine) Listed(p netip.Prefix) (exempt bool, banned time.Duration) {
 	}
 	rule, _ := l.prefixes.Get(canonical(p))
 	switch {
-	case !rule.banned:
-	case rule.until == forever:
+	case rule.denied || rule.banned && rule.until == forever:
 		banned = policy.Never
-	default:
+	case rule.banned:
 		banned = time.Duration(max(0, rule.until-int64(time.Since(e.base))))
 	}
 	return rule.exempt, banned

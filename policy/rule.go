@@ -238,6 +238,24 @@ func (r *Rule) Violations(h *History, at Instant) int {
 // Tokens is the number of whole packet tokens.
 func (r *Rule) Tokens(s *State, at Instant) int64 { return r.packets.Tokens(s.Packets, at.Refill) }
 
+// ByteTokens is the number of whole tokens of the byte budget, 0 where there is
+// none.
+func (r *Rule) ByteTokens(h *History, at Instant) int64 {
+	if !r.hasBytes {
+		return 0
+	}
+	return r.bytes.Tokens(h.Bytes, at.Refill)
+}
+
+// Lockouts is the number of lockouts in a row, 0 where they are forgotten. h may
+// be nil.
+func (r *Rule) Lockouts(s *State, h *History, at Instant) int {
+	if h == nil || !r.remembersLockouts(s, h, at) {
+		return 0
+	}
+	return int(h.lockouts)
+}
+
 // Pardon ends a lockout and forgets the denials and lockouts so far. The
 // tokens stay as they are.
 func Pardon(s *State, h *History) {
