@@ -54,9 +54,9 @@ func drawRates(scenes []*scene, o options) error {
 	for _, rate := range append(result.Numbers{0}, o.plot...) {
 		fmt.Fprintf(os.Stderr, "plot, flood of %d/s\n", rate)
 		answered, sent := make([][]float64, len(scenes)), make([][]float64, len(scenes))
-		for range min(o.rounds, 3) {
+		for range o.rounds {
 			for i, s := range scenes {
-				p, err := s.play(o.slice, rate)
+				p, err := s.play(o.slice/2, rate)
 				if err != nil {
 					return err
 				}

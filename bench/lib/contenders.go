@@ -65,8 +65,8 @@ var contenders = []contender{
 }
 
 // wireguard's limiter is fixed to 20 a second after 5 at once and forgets who was
-// silent for a second: it can be measured only where it denies, and not at a
-// million keys, which one core does not visit often enough.
+// silent for a second: it is measured where others deny, but allows what falls to
+// an endpoint meanwhile, and not at a million keys, where that is everything.
 const (
 	wireguardName = "wireguard ratelimiter"
 	wireguardKeys = 100_000

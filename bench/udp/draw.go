@@ -19,7 +19,7 @@ func drawSources(l *lab.Lab, o options) error {
 		X:     plot.Axis{Label: "clients (source address and port)", Log: true},
 		Y:     plot.Axis{Label: "ns of CPU", FromZero: true},
 	}
-	o.rounds = min(o.rounds, 3)
+	o.slice /= 2
 	for _, n := range o.plot {
 		fmt.Fprintf(os.Stderr, "plot, %d sources\n", n)
 		r := result.New() // not the one that is printed, which has the numbers to compare

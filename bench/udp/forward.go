@@ -67,10 +67,18 @@ func forwarding(l *lab.Lab, r *result.Report, o options, n int, ways ...string) 
 
 func title(sources int, way string) string { return fmt.Sprintf("%d sources, %s", sources, way) }
 
-// warm visits every source some times, so that all have their session.
+// warm visits every source twice, so that all have their session, or as many as
+// can be in some seconds.
 func warm(c *load.Client, sources int) error {
-	_, err := c.Run(100*time.Millisecond + time.Duration(sources)*100*time.Microsecond)
-	return err
+	sent := uint64(0)
+	for end := time.Now().Add(5 * time.Second); sent < uint64(2*sources) && time.Now().Before(end); {
+		trips, err := c.Run(100 * time.Millisecond)
+		if err != nil {
+			return err
+		}
+		sent += trips.Sent
+	}
+	return nil
 }
 
 func report(r *result.Report, what, who, way string, trips *load.Result, cpu time.Duration) {

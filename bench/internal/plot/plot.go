@@ -58,6 +58,10 @@ const (
 // Colours that people who see few of them can tell apart (Okabe and Ito).
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
+// outlier is how far above the highest point a range can go; beyond that it ends
+// at the frame.
+const outlier = 1.25
+
 // SVG draws the chart. Without points it is an empty frame.
 func (c *Chart) SVG() []byte {
 	x, y := c.scales()
@@ -94,7 +98,11 @@ func (c *Chart) scales() (x, y scale) {
 			x.include(p.X)
 			y.include(p.Y)
 			y.include(p.Min)
-			y.include(p.Max)
+		}
+	}
+	for top, i := y.high, 0; i < len(c.Series); i++ {
+		for _, p := range c.Series[i].Points {
+			y.include(min(p.Max, top*outlier))
 		}
 	}
 	x.fit(false)
@@ -129,7 +137,7 @@ func (s *Series) draw(b *bytes.Buffer, i int, x, y scale) {
 		}
 		fmt.Fprintf(&path, "%s%.1f %.1f", command, x.at(p.X), y.at(p.Y))
 		if p.Max > p.Min {
-			line(b, x.at(p.X), y.at(p.Min), x.at(p.X), y.at(p.Max), colour)
+			line(b, x.at(p.X), y.at(p.Min), x.at(p.X), y.at(min(p.Max, y.high)), colour)
 		}
 	}
 	fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2.5"/>`+"\n", path.String(), colour)

@@ -81,6 +81,13 @@ func TestScaleFits(t *testing.T) {
 	}
 }
 
+func TestAnOutlierEndsAtTheFrame(t *testing.T) {
+	c := Chart{Y: Axis{FromZero: true}, Series: []Series{{Points: []Point{{1, 80, 70, 9000}, {2, 60, 50, 65}}}}}
+	_, y := c.scales()
+	assert.InDelta(t, 100, y.high, 1e-9)
+	assert.Contains(t, string(c.SVG()), " 84.0\" stroke=\"#0072b2\"", "the top of the frame")
+}
+
 func TestAddKeepsOrder(t *testing.T) {
 	var c Chart
 	c.Add("a", 3, []float64{5, 1, 2})
