@@ -13,7 +13,7 @@ import (
 
 func TestHonestClientsStayWithinTheirBudget(t *testing.T) {
 	o := options{honest: 100, trips: 5000}
-	assert.Equal(t, peer.Budget{Capacity: 1020, Refill: 510}, o.budget())
+	assert.Equal(t, peer.Budget{Capacity: 255, Refill: 510}, o.budget())
 }
 
 func TestFirewallNamesWhoFloods(t *testing.T) {

@@ -43,8 +43,8 @@ const perPacket = "gnet, a datagram at a time"
 // budget is ten times what an honest client sends; who floods is locked out for
 // an hour.
 func (o options) budget() peer.Budget {
-	each := int(10*o.trips)/o.honest + 10
-	return peer.Budget{Capacity: 2 * each, Refill: each}
+	each := int(o.trips)/o.honest + 1
+	return peer.Budget{Capacity: 5 * each, Refill: 10 * each}
 }
 
 func run(l *lab.Lab, o options) error {

@@ -35,12 +35,34 @@ func newScene(g *peer.Gateway, o options) (*scene, error) {
 	if g.Name == nftName {
 		s.firewall = firewall{o.flooders}
 	}
-	// Every honest client gets its session, and who floods its lockout.
-	if _, err := s.play(200*time.Millisecond, 20_000); err != nil {
+	if err := s.warm(); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// warm locks out who floods, and gives every honest client its session.
+func (s *scene) warm() error {
+	f, err := s.flood(0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	want := uint64(s.o.flooders * 4 * s.o.budget().Capacity)
+	for sent := uint64(0); sent < want; {
+		r, err := f.Run(100*time.Millisecond, nil)
+		if err != nil {
+			return err
+		}
+		sent += r.Sent
+	}
+	_, err = s.play(200*time.Millisecond, 0)
+	return err
+}
+
+func (s *scene) flood(rate int) (*load.Flood, error) {
+	return load.NewFlood(s.Listen, load.Sources{Net: floodNet, Addresses: s.o.flooders}, float64(rate))
 }
 
 func (s *scene) close() { s.honest.Close() }
@@ -54,7 +76,7 @@ func (s *scene) play(d time.Duration, rate int) (r seen, err error) {
 	defer s.firewall.down()
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	if rate > 0 {
-		f, err := load.NewFlood(s.Listen, load.Sources{Net: floodNet, Addresses: s.o.flooders}, float64(rate))
+		f, err := s.flood(rate)
 		if err != nil {
 			return r, err
 		}
