@@ -70,6 +70,7 @@ type Config struct {
 type Engine struct {
 	cfg     Config
 	base    time.Time
+	set     *int64 // of a Replay: its clock; else nil
 	table   *shard.Table
 	refill  refillClock
 	lists   atomic.Pointer[lists]
@@ -89,12 +90,21 @@ type Engine struct {
 // New returns a running engine. An error names every field of the Config that
 // is out of its range.
 func New(c Config) (*Engine, error) {
+	e, err := build(c, time.Now())
+	if err == nil {
+		e.done.Go(e.janitor)
+	}
+	return e, err
+}
+
+// build returns an engine without its goroutine.
+func build(c Config, base time.Time) (*Engine, error) {
 	err := c.setDefaults()
 	policies, policyErr := compile(nil, c.Default, c.Policies)
 	if err := errors.Join(err, policyErr); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: c, base: time.Now(), masks: newMasks(c), stop: make(chan struct{})}
+	e := &Engine{cfg: c, base: base, masks: newMasks(c), stop: make(chan struct{})}
 	e.names.Store(policies)
 	e.table = shard.New(shard.Config{
 		Shards: c.Shards,
@@ -104,7 +114,6 @@ func New(c Config) (*Engine, error) {
 		Rules:  policies.rules,
 	})
 	e.refill.start(c.Load.Ratio())
-	e.done.Go(e.janitor)
 	return e, nil
 }
 
@@ -149,9 +158,25 @@ func setDefault[T comparable](field *T, value T) {
 
 // now reads both clocks. The segment converts waits on the refill clock.
 func (e *Engine) now() (policy.Instant, *segment) {
-	now := int64(time.Since(e.base))
+	now := e.elapsed()
 	s := e.refill.load()
 	return policy.Instant{Now: now, Refill: s.at(now)}, s
+}
+
+// elapsed reads the engine's clock.
+func (e *Engine) elapsed() int64 {
+	if e.set != nil {
+		return *e.set
+	}
+	return int64(time.Since(e.base))
+}
+
+// time is the moment that the engine's clock shows.
+func (e *Engine) time() time.Time {
+	if e.set != nil {
+		return e.base.Add(time.Duration(*e.set))
+	}
+	return time.Now()
 }
 
 // Close ends the engine's goroutine. From then on every packet is denied with

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/seed-ee4278a0/throttled/policy"
 	"github.com/seed-ee4278a0/throttled/shard"
@@ -38,7 +37,7 @@ func (e *Engine) Explain(ep netip.AddrPort, n int) (x Explanation, ok bool) {
 		return x, false
 	}
 	x.Endpoint = e.endpoint(e.key(ep, 0))
-	x.Lists = e.listingsOf(ep.Addr(), time.Now())
+	x.Lists = e.listingsOf(ep.Addr(), e.time())
 	def := ""
 	for id, rule := range e.names.Load().rules {
 		if rule == nil {

@@ -32,7 +32,7 @@ func (e *Engine) janitor() {
 			return
 		case <-sample:
 			ratio := e.cfg.Load.Ratio() // may take a while, for which the last one holds
-			e.refill.set(int64(time.Since(e.base)), ratio)
+			e.refill.set(e.elapsed(), ratio)
 		case <-cleanup.C:
 			e.pruneBans()
 			e.sweep(first)

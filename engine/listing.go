@@ -48,7 +48,7 @@ func (l listed) listings(list []Listing, p netip.Prefix, at time.Time, now int64
 
 // Listings returns all that is listed and has not ended, in the order of the
 // prefixes; of one prefix what counts comes first.
-func (e *Engine) Listings() []Listing { return e.listingsAt(time.Now()) }
+func (e *Engine) Listings() []Listing { return e.listingsAt(e.time()) }
 
 func (e *Engine) listingsAt(at time.Time) (list []Listing) {
 	for p, rule := range e.prefixes().AllSorted() {
@@ -67,7 +67,7 @@ func (e *Engine) listingsOf(addr netip.Addr, at time.Time) (list []Listing) {
 }
 
 // Bans returns the bans that have not ended, in the order of their prefixes.
-func (e *Engine) Bans() []Ban { return e.bansAt(time.Now()) }
+func (e *Engine) Bans() []Ban { return e.bansAt(e.time()) }
 
 func (e *Engine) bansAt(at time.Time) (bans []Ban) {
 	for _, l := range e.listingsAt(at) {

@@ -111,7 +111,7 @@ func (e *Engine) Ban(p netip.Prefix, d time.Duration, note string) error {
 		return ErrClosed
 	}
 	until := int64(forever)
-	if now := int64(time.Since(e.base)); d > 0 && int64(d) < forever-now {
+	if now := e.elapsed(); d > 0 && int64(d) < forever-now {
 		until = now + int64(d)
 	}
 	p = canonical(p)
@@ -155,7 +155,7 @@ func (e *Engine) Unban(p netip.Prefix) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	lifted := false
-	now := int64(time.Since(e.base))
+	now := e.elapsed()
 	if l := e.lists.Load(); l != nil {
 		if rule, ok := l.prefixes.Get(p); ok && rule.banned {
 			lifted = now < rule.until
@@ -249,7 +249,7 @@ func (e *Engine) pruneBans() {
 	if l == nil {
 		return
 	}
-	now := int64(time.Since(e.base))
+	now := e.elapsed()
 	var ended []netip.Prefix
 	for p, rule := range l.prefixes.All() {
 		if rule.banned && now >= rule.until {

@@ -93,7 +93,7 @@ func (e *Engine) Report() Report {
 	e.addCounts(&r, n)
 	r.TrackedEndpoints = e.table.Len()
 	r.PeakTrackedEndpoints = e.table.Peak()
-	r.UtcNow = time.Now().UTC()
+	r.UtcNow = e.time().UTC()
 	return r
 }
 

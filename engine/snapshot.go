@@ -53,7 +53,7 @@ type savedEndpoint struct {
 // endpoint that has something to be remembered by its tokens, lockouts, denials
 // and growth. Ends are wall-clock times.
 func (e *Engine) WriteSnapshot(w io.Writer) error {
-	at := time.Now()
+	at := e.time()
 	data := snapshotData{At: at.Round(0)}
 	for _, b := range e.bansAt(at) {
 		data.Bans = append(data.Bans, savedBan{b.Prefix, b.Until.Round(0), b.Note})
@@ -109,7 +109,7 @@ func (e *Engine) ReadSnapshot(r io.Reader) error {
 	if e.closed.Load() {
 		return ErrClosed
 	}
-	ago := max(0, time.Since(data.At))
+	ago := max(0, e.time().Sub(data.At))
 	e.restoreBans(data, ago)
 	if left := e.restoreEndpoints(data.Endpoints, ago); left > 0 {
 		e.cfg.Logger.Warn("endpoints of the snapshot have no place here", "left_out", left, "of", len(data.Endpoints))
@@ -148,7 +148,7 @@ func (d snapshotData) validate() error {
 }
 
 func (e *Engine) restoreBans(data snapshotData, ago time.Duration) {
-	now := int64(time.Since(e.base))
+	now := e.elapsed()
 	e.edit(func(t *bart.Table[listed]) {
 		for _, b := range data.Bans {
 			until := int64(forever)

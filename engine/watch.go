@@ -68,7 +68,7 @@ func (e *Engine) Listed(p netip.Prefix) (exempt bool, banned time.Duration) {
 	case rule.denied || rule.banned && rule.until == forever:
 		banned = policy.Never
 	case rule.banned:
-		banned = time.Duration(max(0, rule.until-int64(time.Since(e.base))))
+		banned = time.Duration(max(0, rule.until-e.elapsed()))
 	}
 	return rule.exempt, banned
 }

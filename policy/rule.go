@@ -256,6 +256,17 @@ func (r *Rule) Lockouts(s *State, h *History, at Instant) int {
 	return int(h.lockouts)
 }
 
+// Left is the part, 0..1, of its capacity that the emptier of the buckets holds
+// in whole tokens.
+func (r *Rule) Left(s *State, h *History, at Instant) float64 {
+	left := float64(r.Tokens(s, at)) / float64(r.packets.Limit().Capacity)
+	if r.hasBytes {
+		held := float64(r.ByteTokens(h, at))
+		left = min(left, held/float64(r.bytes.Limit().Capacity))
+	}
+	return left
+}
+
 // Pardon ends a lockout and forgets the denials and lockouts so far. The
 // tokens stay as they are.
 func Pardon(s *State, h *History) {

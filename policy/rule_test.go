@@ -241,3 +241,18 @@ func TestNoAllocations(t *testing.T) {
 		}), name)
 	}
 }
+
+// Left is that of the emptier bucket.
+func TestLeft(t *testing.T) {
+	e := newEndpoint(t, Policy{
+		Packets: tokenbucket.Limit{Capacity: 10, RefillPerSecond: 1},
+		Bytes:   &tokenbucket.Limit{Capacity: 1000, RefillPerSecond: 100},
+	})
+	left := func(now time.Duration) float64 { return e.rule.Left(&e.state, &e.history, at(now)) }
+	assert.Equal(t, 1.0, left(0))
+	require.True(t, e.send(at(0), 50).Allowed)
+	assert.Equal(t, 0.9, left(0), "packets")
+	require.True(t, e.send(at(0), 450).Allowed)
+	assert.Equal(t, 0.5, left(0), "bytes")
+	assert.Equal(t, 0.9, left(4*time.Second))
+}
