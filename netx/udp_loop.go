@@ -58,7 +58,8 @@ type udpPath interface {
 // An upstreamConn is the socket of a session to the upstream.
 type upstreamConn interface {
 	// send passes on datagrams from the first one on and says how many; where
-	// that is none, why. Where it is not all of them, the next call tells.
+	// that is none, why. Where it is not all of them, something was in the way,
+	// and the next call finds out whether it still is.
 	send(ps [][]byte) (int, error)
 	talksToItself() bool
 	close()

@@ -125,10 +125,14 @@ func (p *plainPath) reply(s *session, payload []byte, err error) bool {
 type plainConn struct{ *net.UDPConn }
 
 func (c plainConn) send(ps [][]byte) (int, error) {
-	if _, err := c.Write(ps[0]); err != nil {
-		return 0, err
+	for i, p := range ps {
+		if _, err := c.Write(p); err != nil && i == 0 {
+			return 0, err
+		} else if err != nil {
+			return i, nil
+		}
 	}
-	return 1, nil
+	return len(ps), nil
 }
 
 func (c plainConn) talksToItself() bool {
