@@ -36,6 +36,12 @@
 // and everybody's refill with it. Both are read once for a decision, or once
 // for a batch.
 //
+// # Copies
+//
+// Somebody who drops packets before they reach the engine, such as a kernel, keeps
+// a copy of who is kept out: Watch tells where it must follow, Listed and LockedFor
+// what holds.
+//
 // # Life
 //
 // One goroutine samples the load and sweeps out who has gone, a bounded number

@@ -18,10 +18,10 @@ type watch struct {
 // f is told where to look, and asks Listed and LockedFor for what holds there:
 //
 //   - After Ban, Unban, Exempt, Deny and ReadSnapshot, for each prefix of which
-//     the lists may say something else; of a new list of exemptions or of the
-//     denied those that are new before those that are no more, so that who is on
-//     both is on the copy too at every moment. Watch itself begins with every
-//     prefix that is listed.
+//     the lists may say something else. Of a new list of exemptions or of the
+//     denied it hears of those that are new before those that are no more, so
+//     that a copy never limits anybody who is exempt before and after. Watch
+//     begins with every prefix that is listed already.
 //   - With lifted, after Unban and SetPolicies, where lockouts may have ended
 //     before their time: those of the endpoint that p is an address of, those
 //     of all endpoints where p is the zero Prefix.

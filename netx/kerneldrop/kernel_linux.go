@@ -81,7 +81,7 @@ func clockAhead() (int64, error) {
 		asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word),
 		asm.FnKtimeGetNs.Call(),
 		asm.Mov.Reg(asm.R7, asm.R0),
-	}, lookup("noted", noted, stackIndex)...),
+	}, lookup("", noted, stackIndex)...),
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.StoreMem(asm.R0, 0, asm.R7, asm.DWord),
 		asm.Mov.Imm(asm.R0, wholeDatagram).WithSymbol("end"),

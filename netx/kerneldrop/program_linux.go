@@ -3,6 +3,7 @@ package kerneldrop
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -42,77 +43,64 @@ const (
 // cannot read, such as an IPv4-mapped source in an IPv6 header.
 //
 // r6 is the datagram, r7 the end of what was found, r8 and r9 are the mask.
-func (t *Table) program(id engine.PolicyID, counts *ebpf.Map) asm.Instructions {
-	c := t.engine.Config()
-	var p asm.Instructions
-	add := func(ins ...asm.Instruction) { p = append(p, ins...) }
-	add(
+func (t *Table) program(id engine.PolicyID, tallies *ebpf.Map) asm.Instructions {
+	return slices.Concat(
+		begin(id),
+		source("", family4, sourceIPv4, 4, mask(t.identity.ipv4)),
+		asm.Instructions{asm.Ja.Label("prefixes")},
+		source("ipv6", family6, sourceIPv6, 16, mask(t.identity.ipv6)),
+		unlessMapped(),
+
+		lookup("prefixes", t.prefixes, stackPrefix),
+		asm.Instructions{
+			asm.JEq.Imm(asm.R0, 0, "endpoint"),
+			asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
+			asm.JEq.Imm(asm.R7, exempt, "pass"),
+			asm.Ja.Label("compare"),
+		},
+
+		endpoint("endpoint", t.identity.byPort),
+		lookup("", t.endpoints, stackFamily),
+		asm.Instructions{
+			asm.JEq.Imm(asm.R0, 0, "pass"),
+			asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
+		},
+		// The kernel may have given the place of an entry that was just removed
+		// to another one, whose end was read then: the entry must be there still.
+		lookup("", t.endpoints, stackFamily),
+		asm.Instructions{asm.JEq.Imm(asm.R0, 0, "pass")},
+
+		asm.Instructions{
+			asm.FnKtimeGetNs.Call().WithSymbol("compare"),
+			asm.JGE.Reg(asm.R0, asm.R7, "pass"),
+		},
+		lookup("", t.gate, stackIndex),
+		asm.Instructions{
+			asm.JEq.Imm(asm.R0, 0, "pass"),
+			asm.LoadMem(asm.R1, asm.R0, 0, asm.Word),
+			asm.JEq.Imm(asm.R1, 0, "pass"),
+		},
+		count(tallies),
+		verdict("", keepNothing),
+		verdict("pass", wholeDatagram),
+	)
+}
+
+// begin fills in what of the keys does not depend on the datagram, and branches
+// on the family, by the field that the socket takes the source's family from.
+func begin(id engine.PolicyID) asm.Instructions {
+	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.Mov.Imm(asm.R1, 0),
 		asm.StoreMem(asm.RFP, stackAddr, asm.R1, asm.DWord),
 		asm.StoreMem(asm.RFP, stackAddr+8, asm.R1, asm.DWord),
-		asm.StoreImm(asm.RFP, stackPort, 0, asm.Half),
+		asm.StoreMem(asm.RFP, stackPort, asm.R1, asm.Half),
+		asm.StoreMem(asm.RFP, stackIndex, asm.R1, asm.Word),
 		asm.StoreImm(asm.RFP, stackPolicy, int64(id), asm.Half),
-		asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word),
 		asm.LoadMem(asm.R1, asm.R6, skbProtocol, asm.Word),
-		asm.JEq.Imm(asm.R1, inOrder16(etherTypeIPv4), "ipv4"),
 		asm.JEq.Imm(asm.R1, inOrder16(etherTypeIPv6), "ipv6"),
-		asm.Ja.Label("pass"),
-	)
-	p = append(p, source("ipv4", family4, sourceIPv4, 4, mask(c.IPv4Prefix))...)
-	add(asm.Ja.Label("prefixes"))
-	p = append(p, source("ipv6", family6, sourceIPv6, 16, mask(c.IPv6Prefix))...)
-	add(
-		asm.LoadMem(asm.R1, asm.RFP, stackAddr, asm.DWord),
-		asm.JNE.Imm(asm.R1, 0, "prefixes"),
-		asm.LoadMem(asm.R1, asm.RFP, stackAddr+8, asm.Word),
-		asm.JEq.Imm32(asm.R1, inOrder32(mappedIPv4Word), "pass"),
-	)
-	p = append(p, lookup("prefixes", t.prefixes, stackPrefix)...)
-	add(
-		asm.JEq.Imm(asm.R0, 0, "endpoint"),
-		asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
-		asm.JEq.Imm(asm.R7, exempt, "pass"),
-		asm.Ja.Label("compare"),
-
-		asm.LoadMem(asm.R1, asm.RFP, stackAddr, asm.DWord).WithSymbol("endpoint"),
-		asm.And.Reg(asm.R1, asm.R8),
-		asm.StoreMem(asm.RFP, stackAddr, asm.R1, asm.DWord),
-		asm.LoadMem(asm.R1, asm.RFP, stackAddr+8, asm.DWord),
-		asm.And.Reg(asm.R1, asm.R9),
-		asm.StoreMem(asm.RFP, stackAddr+8, asm.R1, asm.DWord),
-	)
-	if c.KeyByPort {
-		add(
-			asm.Mov.Reg(asm.R1, asm.R6),
-			asm.Mov.Imm(asm.R2, 0), // the source port is what the datagram begins with
-			asm.Mov.Reg(asm.R3, asm.RFP),
-			asm.Add.Imm(asm.R3, stackPort),
-			asm.Mov.Imm(asm.R4, 2),
-			asm.FnSkbLoadBytes.Call(),
-			asm.JNE.Imm(asm.R0, 0, "pass"),
-		)
+		asm.JNE.Imm(asm.R1, inOrder16(etherTypeIPv4), "pass"),
 	}
-	p = append(p, lookup("endpoints", t.endpoints, stackFamily)...)
-	add(
-		asm.JEq.Imm(asm.R0, 0, "pass"),
-		asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
-	)
-	// The kernel may have given the place of an entry that was just removed to
-	// another one, whose end was read then: the entry must be there still.
-	p = append(p, lookup("still", t.endpoints, stackFamily)...)
-	add(
-		asm.JEq.Imm(asm.R0, 0, "pass"),
-		asm.FnKtimeGetNs.Call().WithSymbol("compare"),
-		asm.JGE.Reg(asm.R0, asm.R7, "pass"),
-	)
-	p = append(p, lookup("gate", t.gate, stackIndex)...)
-	add(
-		asm.JEq.Imm(asm.R0, 0, "pass"),
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.Word),
-		asm.JEq.Imm(asm.R1, 0, "pass"),
-	)
-	return append(append(p, count(counts)...), verdict("pass", wholeDatagram)...)
 }
 
 // source reads the address of a family, of so many bytes at an offset of the
@@ -134,6 +122,41 @@ func source(label string, family, offset, size int, mask [2]uint64) asm.Instruct
 	}
 }
 
+// unlessMapped lets an IPv4-mapped address pass.
+func unlessMapped() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.RFP, stackAddr, asm.DWord),
+		asm.JNE.Imm(asm.R1, 0, "prefixes"),
+		asm.LoadMem(asm.R1, asm.RFP, stackAddr+8, asm.Word),
+		asm.JEq.Imm32(asm.R1, inOrder32(mappedIPv4Word), "pass"),
+	}
+}
+
+// endpoint makes the address that of the endpoint, and reads the source port
+// where that is a part of it: a filter's datagram begins with it.
+func endpoint(label string, byPort bool) asm.Instructions {
+	p := asm.Instructions{
+		asm.LoadMem(asm.R1, asm.RFP, stackAddr, asm.DWord).WithSymbol(label),
+		asm.And.Reg(asm.R1, asm.R8),
+		asm.StoreMem(asm.RFP, stackAddr, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, stackAddr+8, asm.DWord),
+		asm.And.Reg(asm.R1, asm.R9),
+		asm.StoreMem(asm.RFP, stackAddr+8, asm.R1, asm.DWord),
+	}
+	if !byPort {
+		return p
+	}
+	return append(p,
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, stackPort),
+		asm.Mov.Imm(asm.R4, 2),
+		asm.FnSkbLoadBytes.Call(),
+		asm.JNE.Imm(asm.R0, 0, "pass"),
+	)
+}
+
 // lookup leaves in r0 where the value of the key on the stack is, or 0.
 func lookup(label string, m *ebpf.Map, key int32) asm.Instructions {
 	return asm.Instructions{
@@ -144,11 +167,11 @@ func lookup(label string, m *ebpf.Map, key int32) asm.Instructions {
 	}
 }
 
-// count adds a datagram to a tally and drops it. A tally belongs to one CPU; it
-// is added to atomically all the same, as on some kernels a filter that runs
-// there may be interrupted by another one.
+// count adds the datagram to a tally. A tally belongs to one CPU; it is added to
+// atomically all the same, as on some kernels a filter that runs there may be
+// interrupted by another one.
 func count(tallies *ebpf.Map) asm.Instructions {
-	p := append(lookup("drop", tallies, stackIndex),
+	return append(lookup("", tallies, stackIndex),
 		asm.JEq.Imm(asm.R0, 0, "pass"), // never, but the verifier wants it
 		asm.Mov.Imm(asm.R1, 1),
 		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
@@ -156,7 +179,6 @@ func count(tallies *ebpf.Map) asm.Instructions {
 		asm.Sub.Imm(asm.R1, udpHeader),
 		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 8),
 	)
-	return append(p, verdict("dropped", keepNothing)...)
 }
 
 func verdict(label string, keep int32) asm.Instructions {
