@@ -4,6 +4,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,8 +34,8 @@ type Lab struct {
 // folder is the variable that tells the command that it is within the lab.
 const folder = "THROTTLED_BENCH_LAB"
 
-// gateway is the command that is measured.
-const gateway = "github.com/seed-ee4278a0/throttled/cmd/throttled"
+// module has the gateway that is measured; bench uses the one of its checkout.
+const module = "github.com/seed-ee4278a0/throttled"
 
 // Main parses the flags, calls run in the lab and ends the process. Outside of
 // the lab it builds the programs, and starts this command again within it.
@@ -44,8 +45,7 @@ func Main(run func(*Lab) error) {
 	if err == nil {
 		os.Exit(0)
 	}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) { // else the inner one has said it
+	if !errors.Is(err, errTold) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
 	}
 	os.Exit(1)
@@ -55,25 +55,31 @@ func enter(run func(*Lab) error) error {
 	if dir := os.Getenv(folder); dir != "" {
 		return within(dir, run)
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	dir, err := os.MkdirTemp("", "throttled-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := build(dir); err != nil {
+	if err := build(ctx, dir); err != nil {
 		return err
 	}
-	return again(dir)
+	return again(ctx, dir)
 }
 
-// build is done outside: within there is no way to a module proxy.
-func build(dir string) error {
-	at, err := exec.Command("go", "list", "-f", "{{.Module.Dir}}", gateway[:strings.Index(gateway, "/cmd/")]+"/engine").Output()
+// errTold is an error of the command within the lab, which has said it.
+var errTold = errors.New("lab: the command within has failed")
+
+// build is done outside, as within there is no way to a module proxy, and in the
+// folder bench.
+func build(ctx context.Context, dir string) error {
+	at, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		return fmt.Errorf("lab: where is the gateway: %w", err)
 	}
-	for target, in := range map[string]string{gateway: strings.TrimSpace(string(at)), "./plain": ""} {
-		c := exec.Command("go", "build", "-trimpath", "-o", dir+"/", target)
+	for target, in := range map[string]string{"./cmd/throttled": strings.TrimSpace(string(at)), "./plain": ""} {
+		c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+"/", target)
 		c.Dir, c.Env = in, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("lab: build %s: %w\n%s", target, err, out)
@@ -84,12 +90,12 @@ func build(dir string) error {
 
 // again runs this command in a new network namespace, which goes with it. Who
 // is not root needs a user namespace for that, where the machine allows it.
-func again(dir string) error {
+func again(ctx context.Context, dir string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	c := exec.Command(self, os.Args[1:]...)
+	c := exec.CommandContext(ctx, self, os.Args[1:]...)
 	c.Args[0] = os.Args[0]
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	c.Env = append(os.Environ(), folder+"="+dir)
@@ -100,17 +106,13 @@ func again(dir string) error {
 		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 	}
 	runtime.LockOSThread() // Pdeathsig is about the thread
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("lab: a network namespace needs root, or a kernel that gives it to users: %w", err)
 	}
-	go func() {
-		for s := range signals {
-			_ = c.Process.Signal(s)
-		}
-	}()
-	return c.Wait()
+	if c.Wait() != nil {
+		return errTold
+	}
+	return nil
 }
 
 func within(dir string, run func(*Lab) error) error {
