@@ -41,12 +41,24 @@ func denied(d policy.Decision) dropReason {
 	return dropSoftThrottle
 }
 
+// DropReasons returns the reasons of drops, the keys of ListenerReport.Dropped
+// and WouldDrop.
+func DropReasons() []string {
+	names := make([]string, dropReasons)
+	for r := range names {
+		names[r] = dropReason(r).String()
+	}
+	return names
+}
+
 // counters are what a listener counts. At rest packets = forwarded + the sum
 // of dropped: count a packet once on arrival and once where it ends.
 type counters struct {
 	packets          atomic.Int64
 	bytes            atomic.Int64 // payload from clients, denied included
 	forwarded        atomic.Int64
+	replies          atomic.Int64 // datagrams sent to clients
+	replyBytes       atomic.Int64 // payload sent to clients
 	dropped          [dropReasons]atomic.Int64
 	sessionsActive   atomic.Int64
 	sessionsRejected atomic.Int64
@@ -55,6 +67,12 @@ type counters struct {
 }
 
 func (c *counters) drop(r dropReason) { c.dropped[r].Add(1) }
+
+// reply counts datagrams that were sent to clients.
+func (c *counters) reply(datagrams, bytes int) {
+	c.replies.Add(int64(datagrams))
+	c.replyBytes.Add(int64(bytes))
+}
 
 // A tally is what a batch of datagrams adds to the counters, so that they are
 // touched once for all of it.
@@ -79,6 +97,8 @@ func (c *counters) addTo(r *ListenerReport) {
 	r.Packets += c.packets.Load()
 	r.Bytes += c.bytes.Load()
 	r.Forwarded += c.forwarded.Load()
+	r.Replies += c.replies.Load()
+	r.ReplyBytes += c.replyBytes.Load()
 	for i := range c.dropped {
 		if n := c.dropped[i].Load(); n != 0 {
 			r.Dropped[dropReason(i).String()] += n

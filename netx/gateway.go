@@ -29,6 +29,10 @@ type ListenerReport struct {
 	SessionsRejected  int64
 	ConnectionsActive int64
 	UpstreamErrors    int64
+
+	// What was sent to clients is not part of the JSON, whose names are fixed.
+	Replies    int64 `json:"-"` // datagrams; of a TCP listener 0
+	ReplyBytes int64 `json:"-"` // payload
 }
 
 // server is one listener of a gateway, bound to its address and serving.

@@ -103,6 +103,8 @@ func (st *stream) pump() error {
 		st.r.touch()
 		if st.fromClient {
 			st.r.s.bytes.Add(int64(n))
+		} else {
+			st.r.s.replyBytes.Add(int64(n))
 		}
 		if err != nil {
 			return err

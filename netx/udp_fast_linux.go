@@ -266,7 +266,11 @@ func (p *fastPath) take(s *session, now int64) {
 	}
 }
 
-func (p *fastPath) flush() { p.out.flush(p.listen, p.loop.upstreamError) }
+func (p *fastPath) flush() {
+	if p.out.n > 0 {
+		p.loop.count.reply(p.out.flush(p.listen, p.loop.upstreamError))
+	}
+}
 
 // await makes the goroutine wait for a descriptor too.
 func (p *fastPath) await(fd int) error {

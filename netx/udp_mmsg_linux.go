@@ -90,10 +90,14 @@ func (b *outbox) add(p []byte, to *destination) {
 }
 
 // flush sends all of it, each datagram once, and reports those that could not
-// be sent at once.
-func (b *outbox) flush(fd int, failed func(error)) {
+// be sent at once. It returns what was sent.
+func (b *outbox) flush(fd int, failed func(error)) (datagrams, bytes int) {
 	for at := 0; at < b.n; {
 		n, err := mmsg(unix.SYS_SENDMMSG, fd, b.hdrs[at:b.n], unix.MSG_DONTWAIT)
+		for i := range n {
+			bytes += int(b.hdrs[at+i].n)
+		}
+		datagrams += n
 		if err != nil {
 			failed(err)
 			n = 1
@@ -101,6 +105,7 @@ func (b *outbox) flush(fd int, failed func(error)) {
 		at += n
 	}
 	b.n = 0
+	return datagrams, bytes
 }
 
 // mmsg is recvmmsg or sendmmsg. An error is about the first message; the kernel

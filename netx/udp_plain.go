@@ -113,7 +113,9 @@ func (p *plainPath) reply(s *session, payload []byte, err error) bool {
 	}
 	if err == nil {
 		s.seen = p.loop.now()
-		_, err = p.listen.WriteToUDPAddrPort(payload, s.client)
+		if _, err = p.listen.WriteToUDPAddrPort(payload, s.client); err == nil {
+			p.loop.count.reply(1, len(payload))
+		}
 	}
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		p.loop.upstreamError(err) // mostly ECONNREFUSED; reading it has cleared it
