@@ -32,13 +32,29 @@ func echoes(t *testing.T, c net.Conn, text string) {
 	require.Equal(t, text, string(got))
 }
 
-// get asks the admin server.
+// get asks the admin server for JSON.
 func get(t *testing.T, admin, path string) (status int, body map[string]any) {
+	t.Helper()
+	status, text := ask(t, admin, path)
+	require.NoError(t, json.Unmarshal(text, &body))
+	return status, body
+}
+
+// fetch asks the admin server for text, with success.
+func fetch(t *testing.T, admin, path string) string {
+	t.Helper()
+	status, text := ask(t, admin, path)
+	require.Equal(t, http.StatusOK, status)
+	return string(text)
+}
+
+func ask(t *testing.T, admin, path string) (status int, body []byte) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	answer, err := client.Get("http://" + admin + path)
 	require.NoError(t, err)
 	defer answer.Body.Close()
-	require.NoError(t, json.NewDecoder(answer.Body).Decode(&body))
+	body, err = io.ReadAll(answer.Body)
+	require.NoError(t, err)
 	return answer.StatusCode, body
 }

@@ -200,3 +200,22 @@ func TestRunAgainAtOnceAfterAKill(t *testing.T) {
 	echoes(t, dial(t, "tcp", tcp), "again")
 	third.running()
 }
+
+func TestRunShowsMetrics(t *testing.T) {
+	t.Parallel()
+	g := startAnyPort(t, "--report-every", "0")
+	echoes(t, dial(t, "udp", g.addr["udp:127.0.0.1:0"]), "over UDP")
+	echoes(t, dial(t, "tcp", g.addr["tcp:127.0.0.1:0"]), "over TCP")
+	for _, want := range []string{
+		`throttled_packets_total{direction="in",listener="udp:127.0.0.1:0"} 1`,
+		`throttled_packets_total{direction="out",listener="udp:127.0.0.1:0"} 1`,
+		`throttled_bytes_total{direction="out",listener="tcp:127.0.0.1:0"} 8`,
+		`throttled_sessions_active{listener="udp:127.0.0.1:0"} 1`,
+		`throttled_connections_active{listener="tcp:127.0.0.1:0"} 1`,
+		"throttled_config_reload_success 1",
+	} {
+		require.Eventually(t, func() bool {
+			return strings.Contains("\n"+fetch(t, g.admin, "/metrics"), "\n"+want+"\n")
+		}, patience, 10*time.Millisecond, want)
+	}
+}

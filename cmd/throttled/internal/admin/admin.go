@@ -25,7 +25,10 @@ type Config struct {
 	Token  string     // asked for everywhere but /livez and /readyz; "" = none
 	Report func() any // what /v1/report shows, as JSON
 	Ready  func() bool
-	Logger *slog.Logger // for failures while answering
+	// Handlers answer what the Server does not know itself, by the patterns of
+	// a http.ServeMux.
+	Handlers map[string]http.Handler
+	Logger   *slog.Logger // for failures while answering
 }
 
 // A Server answers on one address, from Serve until Close. Its methods are for
@@ -103,6 +106,9 @@ func handler(c Config, local bool) http.Handler {
 	mux.HandleFunc("GET /v1/report", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, c.Report())
 	})
+	for pattern, h := range c.Handlers {
+		mux.Handle(pattern, h)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		open := r.URL.Path == "/livez" || r.URL.Path == "/readyz"
 		switch {

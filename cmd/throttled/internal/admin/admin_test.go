@@ -33,6 +33,11 @@ func serve(t *testing.T, c Config) *Server {
 	return s
 }
 
+// hello stands for what others have to say.
+var hello = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	answer(w, http.StatusOK, map[string]string{"hello": r.URL.Path})
+})
+
 type reply struct {
 	status int
 	header http.Header
@@ -61,7 +66,7 @@ func ask(t *testing.T, s *Server, method, path string, change func(*http.Request
 func TestRoutes(t *testing.T) {
 	var ready atomic.Bool
 	ready.Store(true)
-	s := serve(t, Config{Listen: "127.0.0.1:0", Ready: ready.Load})
+	s := serve(t, Config{Listen: "127.0.0.1:0", Ready: ready.Load, Handlers: map[string]http.Handler{"GET /metrics": hello}})
 
 	for _, c := range []struct {
 		method, path string
@@ -74,7 +79,8 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/v1/report", 200, map[string]any{"Evaluated": 7.0}, ""},
 		{"GET", "/", 404, map[string]any{"error": "not found"}, ""},
 		{"GET", "/v1/report/x", 404, map[string]any{"error": "not found"}, ""},
-		{"GET", "/metrics", 404, map[string]any{"error": "not found"}, ""},
+		{"GET", "/metrics", 200, map[string]any{"hello": "/metrics"}, ""},
+		{"POST", "/metrics", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
 		{"POST", "/v1/report", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
 		{"DELETE", "/livez", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
 	} {
@@ -100,11 +106,11 @@ func TestReportThatIsNoJSON(t *testing.T) {
 
 // C119
 func TestToken(t *testing.T) {
-	s := serve(t, Config{Listen: "127.0.0.1:0", Token: "s3cret"})
+	s := serve(t, Config{Listen: "127.0.0.1:0", Token: "s3cret", Handlers: map[string]http.Handler{"GET /metrics": hello}})
 	bearer := func(header string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Authorization", header) }
 	}
-	for _, path := range []string{"/v1/report", "/", "/v1/bans"} {
+	for _, path := range []string{"/v1/report", "/metrics", "/", "/v1/bans"} {
 		for _, header := range []string{"", "s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret2", "Basic s3cret"} {
 			got := ask(t, s, "GET", path, bearer(header))
 			assert.Equal(t, 401, got.status, "%s %q", path, header)

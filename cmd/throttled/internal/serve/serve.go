@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/metrics"
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx"
 )
@@ -96,8 +98,21 @@ func (p *process) listenAdmin(c config.Admin) (*admin.Server, error) {
 		Token:  c.Token,
 		Report: func() any { return p.report() },
 		Ready:  func() bool { return !p.gateway.Draining() },
+		Handlers: map[string]http.Handler{
+			"GET /metrics": metrics.NewHandler(p.metrics(), p.log),
+		},
 		Logger: p.log,
 	})
+}
+
+// metrics is what a scrape reads. There are no scrapes before Serve.
+func (p *process) metrics() metrics.Source {
+	return metrics.Source{
+		Listeners: func() []netx.ListenerReport { return p.gateway.Listeners() },
+		Engine:    func() engine.Summary { return p.engine.Summary() },
+		Restarts:  func() int64 { return p.gateway.Restarts() },
+		Reloaded:  func() bool { return true }, // the only one there is
+	}
 }
 
 // announce logs what is served where; with port 0 this is where one learns it.
