@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ends in the maps are nanoseconds on the kernel's clock, except for
-// exempt, which lets pass.
+// The ends in the maps are nanoseconds on the kernel's clock. That of an
+// exemption has always come: what it is found for passes.
 const (
 	exempt  = 0
 	forever = math.MaxUint64

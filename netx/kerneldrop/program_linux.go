@@ -55,7 +55,6 @@ func (t *Table) program(id engine.PolicyID, tallies *ebpf.Map) asm.Instructions 
 		asm.Instructions{
 			asm.JEq.Imm(asm.R0, 0, "endpoint"),
 			asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
-			asm.JEq.Imm(asm.R7, exempt, "pass"),
 			asm.Ja.Label("compare"),
 		},
 
