@@ -37,6 +37,7 @@ type tcpServer struct {
 	log      *slog.Logger
 	self     *selfAddrs
 	lock     *addrLock
+	looksUp  bool             // the upstream is a name
 	listener *net.TCPListener // nil before start
 
 	perIP     *ipSlots
@@ -47,16 +48,19 @@ type tcpServer struct {
 	lookEvery time.Duration
 	draining  atomic.Bool
 
+	watch watch
+
 	ctx    context.Context // ends the dials and the relays
 	cancel context.CancelFunc
-	relays sync.WaitGroup // and the one that accepts
+	relays sync.WaitGroup // and those that accept and watch
 
 	fullGate, upstreamGate logGate
 }
 
 func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
 	// A name is looked up for each connection, and judged then.
-	if a, err := netip.ParseAddrPort(cfg.Upstream); err == nil && f.self[TCP].reaches(a) {
+	upstream, notAddr := netip.ParseAddrPort(cfg.Upstream)
+	if notAddr == nil && f.self[TCP].reaches(upstream) {
 		return nil, errCircle(cfg.Upstream)
 	}
 	places, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{
@@ -71,6 +75,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		engine:  f.engine,
 		log:     f.log.With("listener", cfg.Name),
 		self:    &f.self[TCP],
+		looksUp: notAddr != nil,
 		lock:    lock,
 		perIP:   newIPSlots(cfg.TCP.MaxConnectionsPerIP),
 		places:  places,
@@ -79,6 +84,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 
 		lookEvery: lookEvery,
 	}
+	s.watch.relays = make(map[*relay]struct{})
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
@@ -93,6 +99,7 @@ func (s *tcpServer) start() error {
 	s.lock.bound()
 	s.listener = l
 	s.relays.Go(s.accept)
+	s.relays.Go(s.watchRelays)
 	return nil
 }
 
@@ -224,7 +231,7 @@ func (s *tcpServer) serve(client *net.TCPConn, from netip.AddrPort, place limite
 // listen speaks TCP alone, whatever the default of package net is. What it
 // accepts inherits its buffers.
 func (s *tcpServer) listen() (*net.TCPListener, error) {
-	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
 		return errors.Join(boundBuffers(raw), s.lock.letIn(raw))
 	}}
 	lc.SetMultipathTCP(false)
@@ -243,13 +250,28 @@ func tcpNetwork(a netip.AddrPort) string {
 }
 
 func (s *tcpServer) dial() (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: s.cfg.TCP.DialTimeout, Control: s.prepareDial}
-	c, err := d.DialContext(s.ctx, "tcp", s.cfg.Upstream)
+	d := net.Dialer{KeepAlive: -1, Control: s.prepareDial}
+	var ctx context.Context = dialContext{s.ctx, time.Now().Add(s.cfg.TCP.DialTimeout)}
+	if s.looksUp {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(s.ctx, s.cfg.TCP.DialTimeout)
+		defer cancel()
+	}
+	c, err := d.DialContext(ctx, "tcp", s.cfg.Upstream)
 	if err != nil {
 		return nil, err
 	}
 	return c.(*net.TCPConn), nil
 }
+
+// A dialContext has a deadline, which a socket keeps by itself though a look-up
+// does not, and no timer.
+type dialContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c dialContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // prepareDial keeps a dial from an address that would bring the connection back
 // here, and from there here again.

@@ -25,6 +25,7 @@ func relayOne(t *testing.T, p policy.Policy, upstream string) (client *net.TCPCo
 	require.NoError(t, err)
 	s := made.(*tcpServer)
 	s.lookEvery = 20 * time.Millisecond
+	s.relays.Go(s.watchRelays)
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
 	defer l.Close()

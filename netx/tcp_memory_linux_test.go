@@ -1,12 +1,12 @@
 package netx
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -32,7 +32,7 @@ func TestTCPStuckClientIsCheap(t *testing.T) {
 		assert.Fail(t, "all of it went somewhere")
 	})
 	g, report := startTCP(t, upstream, TCPOptions{})
-	before := residentBytes(t)
+	before := processBytes()
 	for range clients {
 		c := dialTCP(t, g.Addrs()[0].String())
 		_, err := io.CopyN(io.Discard, c, first)
@@ -47,7 +47,7 @@ func TestTCPStuckClientIsCheap(t *testing.T) {
 		return time.Since(since) > 300*time.Millisecond
 	}, settled, 10*time.Millisecond, "the senders are not held up")
 
-	process := residentBytes(t) - before
+	process := processBytes() - before
 	t.Logf("each: %d bytes in the kernel, %d in the process", held/clients, process/clients)
 	assert.EqualValues(t, clients, report().ConnectionsActive)
 	assert.Greater(t, held, clients*64<<10, "the sockets were not found")
@@ -57,14 +57,13 @@ func TestTCPStuckClientIsCheap(t *testing.T) {
 	assert.Positive(t, ps.made.Load())
 }
 
-// residentBytes is what this process has in memory.
-func residentBytes(t *testing.T) int {
-	t.Helper()
-	all, err := os.ReadFile("/proc/self/statm")
-	require.NoError(t, err)
-	pages, err := strconv.Atoi(string(bytes.Fields(all)[1]))
-	require.NoError(t, err)
-	return pages * os.Getpagesize()
+// processBytes is what the heap and the stacks of this process hold.
+func processBytes() int {
+	runtime.GC()
+	runtime.GC() // for what a sync.Pool had kept from the first
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc + m.StackInuse)
 }
 
 // socketBytes is what the kernel holds for the connections of a listener of

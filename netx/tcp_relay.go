@@ -1,7 +1,6 @@
 package netx
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -17,8 +16,8 @@ const (
 	settlePoll = 10 * time.Millisecond
 )
 
-// A relay is one admitted connection and its upstream: a stream each way and a
-// timer that watches over both. A stream ends with the end of its source and
+// A relay is one admitted connection and its upstream: a stream each way and the
+// listener's watch over both. A stream ends with the end of its source and
 // passes that on, so that each direction closes by itself; an error on one
 // side becomes a reset of the other, for a stream that broke off must not look
 // complete.
@@ -34,9 +33,11 @@ type relay struct {
 	paused atomic.Bool  // waiting for tokens
 	broken atomic.Bool  // a write failed: whatever follows, the end is a reset
 
-	timer     *time.Timer
-	acked     uint64        // what the peers had acknowledged at the last look; of watch
-	goneSince time.Duration // age at which watch found the client gone; 0 = it is there
+	// Of the watch.
+	lookAt    time.Time
+	lasts     bool          // it has been looked at
+	acked     uint64        // what the peers had acknowledged at the last look
+	goneSince time.Duration // age at which the client was found gone; 0 = it is there
 
 	closing sync.Once
 	done    chan struct{} // closed by closeBoth
@@ -56,15 +57,18 @@ func (r *relay) run(upstream *net.TCPConn) {
 		return
 	}
 	up.fromClient = true
-	defer context.AfterFunc(r.s.ctx, r.kill)()
 	r.touch()
-	r.startWatch()
+	r.lookIn(r.firstLook())
+	if !r.s.watch.add(r) {
+		r.kill()
+		return
+	}
+	defer r.s.watch.remove(r)
 
 	var wg sync.WaitGroup
 	wg.Go(up.run)
 	down.run()
 	wg.Wait()
-	r.timer.Stop()
 	r.end()
 }
 

@@ -132,10 +132,15 @@ func (st *stream) tryRead(fd uintptr) bool {
 		return true
 	}
 	st.giveBuffer()
-	if st.err = os.NewSyscallError("read", err); err == nil {
+	switch err {
+	case unix.EAGAIN:
+		return false
+	case nil:
 		st.err = io.EOF
+	default:
+		st.err = os.NewSyscallError("read", err)
 	}
-	return err != unix.EAGAIN
+	return true
 }
 
 // splice moves up to n bytes, which src has, to dst within the kernel. It

@@ -2,6 +2,8 @@ package netx
 
 import (
 	"math"
+	"net"
+	"sync"
 	"time"
 )
 
@@ -10,37 +12,125 @@ const (
 	// stream that reads from the client hears of a reset at once, but not while
 	// it waits for tokens or for an upstream that does not read.
 	lookEvery = 5 * time.Second
+	// tickShare is how exact the times are that end a relay: to within so much
+	// of the shortest.
+	tickShare = 8
 	// never is the time left where there is no limit.
 	never time.Duration = math.MaxInt64
 )
 
-func (r *relay) age() time.Duration { return time.Since(r.began) }
-func (r *relay) touch()             { r.moved.Store(int64(r.age())) }
+// A watch looks after the relays of a listener. One ticker for all of them costs
+// a short connection less than a timer of its own.
+type watch struct {
+	mu     sync.Mutex          // guards what follows
+	relays map[*relay]struct{} // nil after close
+}
 
-// startWatch arms the timer.
-func (r *relay) startWatch() {
-	r.timer = time.AfterFunc(time.Hour, r.watch)
-	first, idle := r.s.cfg.TCP.FirstByteTimeout, r.s.cfg.TCP.IdleTimeout
-	switch {
-	case first > 0:
-		r.timer.Reset(min(first-r.age(), r.s.lookEvery))
-	case idle > 0:
-		r.timer.Reset(min(idle, r.s.lookEvery))
-	default:
-		r.timer.Reset(r.s.lookEvery)
+// add returns false after close.
+func (w *watch) add(r *relay) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.relays == nil {
+		return false
+	}
+	w.relays[r] = struct{}{}
+	return true
+}
+
+func (w *watch) remove(r *relay) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.relays, r)
+}
+
+// due appends the relays whose time to look has come.
+func (w *watch) due(to []*relay) []*relay {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for r := range w.relays {
+		if !now.Before(r.lookAt) {
+			to = append(to, r)
+		}
+	}
+	return to
+}
+
+// close gives the relays that there were.
+func (w *watch) close() map[*relay]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.relays
+	w.relays = nil
+	return all
+}
+
+// watchRelays looks after the relays until the listener is closed, and then
+// ends them.
+func (s *tcpServer) watchRelays() {
+	tick := time.NewTicker(s.lookTick())
+	defer tick.Stop()
+	var due []*relay
+	for {
+		select {
+		case <-s.ctx.Done():
+			for r := range s.watch.close() {
+				r.kill()
+			}
+			return
+		case <-tick.C:
+		}
+		due = s.watch.due(due[:0])
+		for _, r := range due {
+			r.look()
+		}
+		clear(due)
 	}
 }
 
-// watch ends the relay when one of its timeouts has passed or its client has
-// gone, or sets the timer to when that might be. Only one runs at a time: it
-// sets the timer last.
-func (r *relay) watch() {
+func (s *tcpServer) lookTick() time.Duration {
+	shortest := s.lookEvery
+	for _, d := range []time.Duration{s.cfg.TCP.FirstByteTimeout, s.cfg.TCP.IdleTimeout} {
+		if d > 0 {
+			shortest = min(shortest, d)
+		}
+	}
+	return max(shortest/tickShare, time.Millisecond)
+}
+
+func (r *relay) age() time.Duration { return time.Since(r.began) }
+func (r *relay) touch()             { r.moved.Store(int64(r.age())) }
+
+// look ends the relay when one of its timeouts has passed or its client has
+// gone, or notes when that might be.
+func (r *relay) look() {
+	if !r.lasts {
+		r.lasts = true
+		// Whoever has stayed so long may stay for ever, though his peer is dead.
+		_ = r.client.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true})
+		_ = r.upstream.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true})
+	}
 	left := min(r.firstByteLeft(), r.idleLeft(), r.clientLeft())
 	if left <= 0 {
 		r.kill()
 		return
 	}
-	r.timer.Reset(left)
+	r.lookIn(left)
+}
+
+// lookIn is for the relay that is not yet watched, and for the watch.
+func (r *relay) lookIn(d time.Duration) { r.lookAt = time.Now().Add(d) }
+
+// firstLook is how long the relay may go unwatched.
+func (r *relay) firstLook() time.Duration {
+	first, idle := r.s.cfg.TCP.FirstByteTimeout, r.s.cfg.TCP.IdleTimeout
+	switch {
+	case first > 0:
+		return min(first-r.age(), r.s.lookEvery)
+	case idle > 0:
+		return min(idle, r.s.lookEvery)
+	}
+	return r.s.lookEvery
 }
 
 // firstByteLeft is how long the client may still send nothing.
