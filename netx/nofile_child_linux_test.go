@@ -117,7 +117,7 @@ func TestFewDescriptorsWithQueue(t *testing.T) {
 // As many connections as the descriptor limit allows all work at once, and
 // what goes through them in bulk is spliced in both directions, timeouts or not.
 func TestFewDescriptorsSplice(t *testing.T) {
-	const connects, bulk = lowLimit, 2 << 20
+	const connects, bulk = lowLimit, 512 << 10
 	child := startChild(t, 0, upstreamTCP(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
 	addr := child.ask(t, "state").TCP
 	open := connectAll(addr, connects)

@@ -21,7 +21,7 @@ import (
 // goes on sending, costs at most 1 MiB, in the kernel and in the process. Nor
 // does it keep a pipe from the others. C97
 func TestTCPStuckClientIsCheap(t *testing.T) {
-	const clients, first, most = 32, 16 << 20, 1 << 20
+	const clients, first, most = 16, 4 << 20, 1 << 20
 	block := make([]byte, 1<<20)
 	upstream := upstreamTCP(t, func(c *net.TCPConn) {
 		for range 100 {
