@@ -24,12 +24,16 @@ func (e *Engine) Summary() Summary {
 		HardBlockedCount: e.lockedOut(),
 		Lockouts:         stats.Lockouts,
 		Evicted:          stats.Evicted,
-		RefillRatio:      e.refill.load().ratio,
+		RefillRatio:      e.RefillRatio(),
 
 		TrackedEndpoints:     e.table.Len(),
 		PeakTrackedEndpoints: e.table.Peak(),
 	}
 }
+
+// RefillRatio returns what the load source said last: the part of the refill
+// that tokens come back at, 0..1.
+func (e *Engine) RefillRatio() float64 { return e.refill.load().ratio }
 
 // lockedOut counts the tracked endpoints that are locked out.
 func (e *Engine) lockedOut() (total int) {

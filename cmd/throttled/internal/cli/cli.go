@@ -80,7 +80,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(wrongUsage)
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newVersion(s))
+	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newTop(s), newVersion(s))
 	return root
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/history"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/metrics"
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx"
@@ -28,7 +29,8 @@ type process struct {
 	log     *slog.Logger
 	engine  *engine.Engine
 	gateway *netx.Gateway
-	admin   *admin.Server // nil = off
+	admin   *admin.Server     // nil = off
+	history *history.Recorder // nil without the admin server
 	lines   *lines
 
 	drains    sync.WaitGroup
@@ -86,6 +88,9 @@ func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, er
 		return nil, err
 	}
 	if p.admin != nil {
+		p.history = history.Start(func() (float64, []netx.ListenerReport) {
+			return p.engine.RefillRatio(), p.gateway.Listeners()
+		})
 		p.admin.Serve()
 	}
 	p.announce(c)
@@ -99,7 +104,8 @@ func (p *process) listenAdmin(c config.Admin) (*admin.Server, error) {
 		Report: func() any { return p.report() },
 		Ready:  func() bool { return !p.gateway.Draining() },
 		Handlers: map[string]http.Handler{
-			"GET /metrics": metrics.NewHandler(p.metrics(), p.log),
+			"GET /metrics":    metrics.NewHandler(p.metrics(), p.log),
+			"GET /v1/history": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.history.ServeHTTP(w, r) }),
 		},
 		Logger: p.log,
 	})
@@ -144,6 +150,9 @@ func (p *process) stop() error {
 	}
 	if p.admin != nil {
 		errs = append(errs, p.admin.Close())
+	}
+	if p.history != nil {
+		p.history.Close()
 	}
 	if p.engine != nil {
 		errs = append(errs, p.engine.Close())
