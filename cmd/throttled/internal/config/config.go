@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -29,9 +30,13 @@ const DefaultAdmin = "127.0.0.1:9190"
 
 // A Config is what `throttled run` serves.
 type Config struct {
-	Admin  Admin
-	Report Report
-	Engine engine.Config
+	Admin    Admin
+	State    State
+	Report   Report
+	Engine   engine.Config
+	Adaptive Adaptive       // what Engine.Load was made of
+	Exempt   []netip.Prefix // the never limited
+	Deny     []netip.Prefix // those who are kept out
 	// KernelDrop says who drops the datagrams of those who are banned or locked out.
 	KernelDrop netx.KernelDrop
 	Grace      time.Duration // how long a drain waits for sessions and connections
@@ -63,9 +68,11 @@ type Listener struct {
 // everywhere else.
 func New() *Config {
 	c := &Config{
-		Admin:  Admin{Listen: DefaultAdmin},
-		Report: Report{Every: 10 * time.Second, Path: "-"},
-		Grace:  30 * time.Second,
+		Admin:    Admin{Listen: DefaultAdmin},
+		State:    State{Interval: 30 * time.Second},
+		Report:   Report{Every: 10 * time.Second, Path: "-"},
+		Adaptive: usualAdaptive,
+		Grace:    30 * time.Second,
 	}
 	c.Engine.Default.Name = defaultPolicy
 	return c
@@ -93,7 +100,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return parseFile(path, data, ReadToken)
+	return parseFile(path, data, outside{ReadToken, checkState})
 }
 
 // ParseListener reads LISTEN=UPSTREAM, a listener under the default policy.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +21,16 @@ import (
 // full has every key that there is, each with a value that is not its default.
 const full = `
 admin:   {listen: 127.0.0.1:9191, token_file: ""}
+state:   {path: /var/lib/throttled/state, interval: 5s}
 report:  {every: 0s, path: /var/log/throttled.jsonl}
 engine:
   {shards: 64, max_endpoints: 5000, on_full: deny, stale_after: 90s, cleanup_interval: 20s,
    ipv4_prefix: 24, ipv6_prefix: 56, key_by_port: true, adaptive: {enabled: true, low: 50%, high: 0.8, floor: 0.5}}
+exempt:  [127.0.0.0/8, 2001:db8:1::/48]
+deny:
+  - 203.0.113.0/24
+  - 198.51.100.7
+  - ::ffff:192.0.2.0/120
 kernel_drop: socket
 drain: {grace: 12s}
 policies:
@@ -62,6 +69,12 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 	assert.Equal(t, Admin{Listen: "127.0.0.1:9191"}, c.Admin)
 	assert.Equal(t, Report{Every: 0, Path: "/var/log/throttled.jsonl"}, c.Report)
+	assert.Equal(t, State{Path: "/var/lib/throttled/state", Interval: 5 * time.Second}, c.State)
+	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}, c.Exempt)
+	assert.Equal(t, []netip.Prefix{
+		netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.51.100.7/32"), netip.MustParsePrefix("192.0.2.0/24"),
+	}, c.Deny)
+	assert.Equal(t, Adaptive{Enabled: true, Low: 0.5, High: 0.8, Floor: 0.5}, c.Adaptive)
 	assert.Equal(t, 12*time.Second, c.Grace)
 	assert.Equal(t, netx.KernelDropSocket, c.KernelDrop)
 	assert.Empty(t, c.Warnings)
@@ -189,9 +202,14 @@ func TestWarnings(t *testing.T) {
 	c, err := Parse("f", []byte(`
 listeners:
   - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, tcp: {reject: rst}}
+exempt: [10.0.0.0/8]
+deny: [10.0.0.0/9, 10.0.0.0/8]
 `))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"f:3:72: warning: listeners[0].tcp: has no effect on a udp listener"}, c.Warnings)
+	assert.Equal(t, []string{
+		"f:3:72: warning: listeners[0].tcp: has no effect on a udp listener",
+		"f:5:20: warning: deny[1]: has no effect: 10.0.0.0/8 is exempt, too",
+	}, c.Warnings)
 }
 
 func TestByteOrderMarkAndCRLF(t *testing.T) {
@@ -216,7 +234,7 @@ func TestLoad(t *testing.T) {
 
 	_, err = Load(write("bad.yaml", "admin: {token_file: "+dir+"/none}\nx: 1"))
 	assert.EqualError(t, err, dir+"/bad.yaml:1:21: admin.token_file: open "+dir+"/none: no such file or directory\n"+
-		dir+"/bad.yaml:2:1: x: unknown key; allowed: admin, report, engine, kernel_drop, drain, policies, listeners")
+		dir+"/bad.yaml:2:1: x: unknown key; allowed: "+sections)
 
 	for content, want := range map[string]string{
 		"":                        "the file is empty",
@@ -226,6 +244,22 @@ func TestLoad(t *testing.T) {
 	} {
 		_, err = Load(write("token.yaml", "admin: {token_file: "+write("wrong", content)+"}"))
 		assert.ErrorContains(t, err, want)
+	}
+
+	for path, want := range map[string]string{
+		dir + "/none/state":                  "state.path: the folder cannot be used: stat " + dir + "/none: no such file or directory; allowed: a path to a file in a folder that is there",
+		dir + "/token/state":                 "state.path: " + dir + "/token is not a folder",
+		dir:                                  "state.path: " + dir + " is there and is no file",
+		"/" + strings.Repeat("x", 300):       "state.path: stat /xxx",
+		dir + "/state":                       "",
+		filepath.Join(dir, "..", ".", "new"): "",
+	} {
+		_, err = Load(write("state.yaml", "state: {path: "+path+"}"))
+		if want == "" {
+			assert.NoError(t, err, path)
+		} else {
+			assert.ErrorContains(t, err, "state.yaml:1:15: "+want, path)
+		}
 	}
 
 	_, err = Load(dir + "/none.yaml")

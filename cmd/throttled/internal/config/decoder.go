@@ -16,8 +16,14 @@ type decoder struct {
 	visits    int
 	mistakes  []Mistake
 	warnings  []Mistake // what has no effect
-	readToken func(path string) (string, error)
+	outside   outside
 	listeners []places // where each of the Config's listeners was read from
+}
+
+// outside is what a decoder asks of the file system.
+type outside struct {
+	readToken  func(path string) (string, error)
+	checkState func(path string) error
 }
 
 // A value is a node, and the keys that lead to it.
@@ -53,6 +59,12 @@ func (d *decoder) wrong(v value, format string, args ...any) {
 	}
 	line, column := position(at)
 	d.mistakes = append(d.mistakes, Mistake{line, column, v.path, fmt.Sprintf(format, args...)})
+}
+
+// warn records that v has no effect, or hardly the one that was meant.
+func (d *decoder) warn(v value, format string, args ...any) {
+	line, column := position(v.node)
+	d.warnings = append(d.warnings, Mistake{line, column, v.path, fmt.Sprintf(format, args...)})
 }
 
 // resolve follows anchors and aliases to the node that counts.

@@ -5,19 +5,18 @@ import (
 )
 
 // engine reads the engine section, and lets the engine judge its ranges.
-func (d *decoder) engine(c *engine.Config, v value) {
-	at := places{}
+func (d *decoder) engine(config *Config, v value) {
+	at, c := places{}, &config.Engine
 	ok := d.mapping(v, at, []field{
 		{"shards", "Shards", count(&c.Shards)},
 		{"max_endpoints", "MaxTrackedEndpoints", count(&c.MaxTrackedEndpoints)},
-		{"on_full", "OnFull", choice(&c.OnFull, []string{"evict_idle", "deny", "allow"},
-			[]engine.OnFull{engine.EvictIdle, engine.Deny, engine.Allow})},
+		{"on_full", "OnFull", choice(&c.OnFull, onFullWords)},
 		{"stale_after", "StaleAfter", duration(&c.StaleAfter)},
 		{"cleanup_interval", "CleanupInterval", duration(&c.CleanupInterval)},
 		{"ipv4_prefix", "IPv4Prefix", count(&c.IPv4Prefix)},
 		{"ipv6_prefix", "IPv6Prefix", count(&c.IPv6Prefix)},
 		{"key_by_port", "KeyByPort", truth(&c.KeyByPort)},
-		{"adaptive", "Load", func(d *decoder, v value) { d.adaptive(c, v) }},
+		{"adaptive", "Load", func(d *decoder, v value) { d.adaptive(config, v) }},
 	})
 	if ok {
 		d.judge(*c, at, v)
@@ -36,27 +35,34 @@ func (d *decoder) judge(c engine.Config, at places, otherwise value) {
 	e.Close()
 }
 
-// adaptive reads what the use of the CPU does to the refill.
-func (d *decoder) adaptive(c *engine.Config, v value) {
-	type thresholds struct{ low, high, floor float64 }
-	usual := thresholds{engine.DefaultLoadLow, engine.DefaultLoadHigh, engine.DefaultLoadFloor}
-	enabled, t, at := true, usual, places{"CPULoad": v}
+// Adaptive is what the use of the CPU does to the refill.
+type Adaptive struct {
+	Enabled          bool
+	Low, High, Floor float64
+}
+
+var usualAdaptive = Adaptive{true, engine.DefaultLoadLow, engine.DefaultLoadHigh, engine.DefaultLoadFloor}
+
+// adaptive reads it, and makes the load source of it.
+func (d *decoder) adaptive(c *Config, v value) {
+	a, at := usualAdaptive, places{"CPULoad": v}
 	ok := d.mapping(v, at, []field{
-		{"enabled", "", truth(&enabled)},
-		{"low", "", orElse(&t.low, 0, share(&t.low))},
-		{"high", "", orElse(&t.high, 1, share(&t.high))},
-		{"floor", "", share(&t.floor)},
+		{"enabled", "", truth(&a.Enabled)},
+		{"low", "", orElse(&a.Low, 0, share(&a.Low))},
+		{"high", "", orElse(&a.High, 1, share(&a.High))},
+		{"floor", "", share(&a.Floor)},
 	})
 	if !ok {
 		return
 	}
-	load, err := engine.CPULoad(t.low, t.high, t.floor)
+	load, err := engine.CPULoad(a.Low, a.High, a.Floor)
 	switch {
 	case err != nil:
 		d.explain(err, at, v)
-	case !enabled:
-		c.Load = engine.NoLoad
-	case t != usual:
-		c.Load = load
+	case !a.Enabled:
+		c.Engine.Load = engine.NoLoad
+	case a != usualAdaptive:
+		c.Engine.Load = load
 	}
+	c.Adaptive = a
 }

@@ -30,6 +30,7 @@ func FuzzConfig(f *testing.F) {
 			defer e.Close()
 			_, err = c.Gateway(e)
 			require.NoError(t, err)
+			again(t, c)
 			return
 		}
 		var m *Mistakes

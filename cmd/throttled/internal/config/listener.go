@@ -21,7 +21,7 @@ func (d *decoder) listener(c *Config, v value) {
 	at := places{}
 	ok := d.mapping(v, at, []field{
 		{"name", "name", name(&l.Name)},
-		{"protocol", "protocol", choice(&l.Protocol, []string{"udp", "tcp"}, []netx.Protocol{netx.UDP, netx.TCP})},
+		{"protocol", "protocol", choice(&l.Protocol, protocolWords)},
 		{"listen", "listen", parsed(&l.Listen, allowedListen, parseListen)},
 		{"upstream", "upstream", parsed(&l.Upstream, allowedUpstream, parseUpstream)},
 		{"policy", "policy", text(&l.PolicyName, "the name of a policy")},
@@ -37,8 +37,7 @@ func (d *decoder) listener(c *Config, v value) {
 		d.wrong(d.resolve(at["queue.limit"]), "%d on a udp listener, which has no connections that could wait; allowed: 0", n)
 	}
 	if other := at[otherProtocol(l.Protocol)]; other.node != d.resolve(v).node {
-		line, column := position(other.node)
-		d.warnings = append(d.warnings, Mistake{line, column, other.path, fmt.Sprintf("has no effect on a %s listener", l.Protocol)})
+		d.warn(other, "has no effect on a %s listener", l.Protocol)
 	}
 	c.Listeners = append(c.Listeners, l)
 	d.listeners = append(d.listeners, at)
@@ -67,8 +66,8 @@ func (d *decoder) tcp(o *netx.TCPOptions, v value, at places) {
 		{"dial_timeout", "", duration(&o.DialTimeout)},
 		{"first_byte_timeout", "", durationOrZero(&o.FirstByteTimeout)},
 		{"idle_timeout", "", durationOrZero(&o.IdleTimeout)},
-		{"on_limit", "", choice(&o.OnLimit, []string{"pause", "close"}, []netx.OnLimit{netx.Pause, netx.CloseConn})},
-		{"reject", "", choice(&o.Reject, []string{"rst", "close", "silent"}, []netx.Reject{netx.RejectRST, netx.RejectClose, netx.RejectSilent})},
+		{"on_limit", "", choice(&o.OnLimit, onLimitWords)},
+		{"reject", "", choice(&o.Reject, rejectWords)},
 	})
 }
 
@@ -76,7 +75,7 @@ func (d *decoder) queue(q *limiter.Queue, v value, at places) {
 	allowed := fmt.Sprintf("0 to %d", netx.MaxQueueLimit)
 	d.mapping(v, at, []field{
 		{"limit", "queue.limit", whole(&q.Limit, 0, netx.MaxQueueLimit, allowed)},
-		{"order", "", choice(&q.Order, []string{"oldest_first", "newest_first"}, []limiter.Order{limiter.OldestFirst, limiter.NewestFirst})},
+		{"order", "", choice(&q.Order, orderWords)},
 		{"max_wait", "", duration(&q.MaxWait)},
 	})
 }

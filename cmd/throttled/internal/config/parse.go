@@ -2,19 +2,22 @@ package config
 
 import (
 	"errors"
+	"net/netip"
+	"slices"
 
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/seed-ee4278a0/throttled/netx"
 )
 
 // Parse reads a configuration from memory and touches no other file; file is
 // its name in errors. The error is a *Mistakes with everything that is wrong.
 func Parse(file string, data []byte) (*Config, error) {
-	return parseFile(file, data, func(string) (string, error) { return "", nil })
+	return parseFile(file, data, outside{
+		readToken:  func(string) (string, error) { return "", nil },
+		checkState: func(string) error { return nil },
+	})
 }
 
-func parseFile(file string, data []byte, readToken func(path string) (string, error)) (*Config, error) {
+func parseFile(file string, data []byte, o outside) (*Config, error) {
 	c := New()
 	body, m := parse(data)
 	switch {
@@ -23,7 +26,7 @@ func parseFile(file string, data []byte, readToken func(path string) (string, er
 	case body == nil:
 		return nil, &Mistakes{file, []Mistake{{1, 1, "", "the file is empty; allowed: the keys " + keys(c.fields())}}}
 	}
-	d := &decoder{targets: map[*ast.AliasNode]ast.Node{}, readToken: readToken}
+	d := &decoder{targets: map[*ast.AliasNode]ast.Node{}, outside: o}
 	ast.Walk(anchors{map[string]ast.Node{}, d.targets}, body)
 	if root := (value{node: body}); d.mapping(root, nil, c.fields()) {
 		d.checkListeners(c)
@@ -34,7 +37,7 @@ func parseFile(file string, data []byte, readToken func(path string) (string, er
 	if len(d.mistakes) > 0 {
 		return nil, &Mistakes{file, sorted(d.mistakes)}
 	}
-	for _, w := range d.warnings {
+	for _, w := range sorted(d.warnings) {
 		c.Warnings = append(c.Warnings, w.in(file, "warning: "))
 	}
 	return c, nil
@@ -44,10 +47,16 @@ func parseFile(file string, data []byte, readToken func(path string) (string, er
 func (c *Config) fields() []field {
 	return []field{
 		{"admin", "", func(d *decoder, v value) { d.admin(&c.Admin, v) }},
+		{"state", "", func(d *decoder, v value) { d.state(&c.State, v) }},
 		{"report", "", func(d *decoder, v value) { d.report(&c.Report, v) }},
-		{"engine", "", func(d *decoder, v value) { d.engine(&c.Engine, v) }},
-		{"kernel_drop", "", choice(&c.KernelDrop, []string{"off", "socket"},
-			[]netx.KernelDrop{netx.KernelDropOff, netx.KernelDropSocket})},
+		{"engine", "", func(d *decoder, v value) { d.engine(c, v) }},
+		{"exempt", "", prefixes(&c.Exempt, func(*decoder, value, netip.Prefix) {})},
+		{"deny", "", prefixes(&c.Deny, func(d *decoder, v value, p netip.Prefix) {
+			if slices.Contains(c.Exempt, p) {
+				d.warn(v, "has no effect: %s is exempt, too", p)
+			}
+		})},
+		{"kernel_drop", "", choice(&c.KernelDrop, kernelDropWords)},
 		{"drain", "", func(d *decoder, v value) {
 			d.mapping(v, nil, []field{{"grace", "", duration(&c.Grace)}})
 		}},
@@ -71,7 +80,7 @@ func (d *decoder) admin(a *Admin, v value) {
 	})
 	if a.TokenFile != "" {
 		var err error
-		if a.Token, err = d.readToken(a.TokenFile); err != nil {
+		if a.Token, err = d.outside.readToken(a.TokenFile); err != nil {
 			d.wrong(d.resolve(at["token_file"]), "%s", err)
 		}
 	}

@@ -125,8 +125,18 @@ func truth(to *bool) func(*decoder, value) {
 	}
 }
 
-// choice reads one of a few words.
-func choice[T any](to *T, words []string, values []T) func(*decoder, value) {
+// The words of each choice, in the order of its values.
+var (
+	protocolWords   = []string{"udp", "tcp"}
+	onFullWords     = []string{"evict_idle", "deny", "allow"}
+	kernelDropWords = []string{"off", "socket"}
+	orderWords      = []string{"oldest_first", "newest_first"}
+	onLimitWords    = []string{"pause", "close"}
+	rejectWords     = []string{"rst", "close", "silent"}
+)
+
+// choice reads one of a few words; the first stands for 0, and so on.
+func choice[T ~uint8](to *T, words []string) func(*decoder, value) {
 	allowed := strings.Join(words, ", ")
 	return func(d *decoder, v value) {
 		text, isText, ok := d.single(v, allowed)
@@ -135,7 +145,7 @@ func choice[T any](to *T, words []string, values []T) func(*decoder, value) {
 		}
 		for i, w := range words {
 			if w == text {
-				*to = values[i]
+				*to = T(i)
 				return
 			}
 		}

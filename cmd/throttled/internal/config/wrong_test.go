@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	sections = "admin, report, engine, kernel_drop, drain, policies, listeners"
+	sections = "admin, state, report, engine, exempt, deny, kernel_drop, drain, policies, listeners"
 	ofPolicy = "name, capacity, refill, scale, initial, bytes, violations, lockout"
+	ofPrefix = "allowed: an address or a prefix, such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32"
 	ofListen = "name, protocol, listen, upstream, policy, udp, tcp"
 )
 
@@ -31,8 +32,8 @@ var wrong = []struct {
 	{"null", "~\n", []string{"1:1: no value; allowed: a mapping with the keys " + sections}},
 	{"a list", "- a\n", []string{"1:1: a list; allowed: a mapping with the keys " + sections}},
 	{"a word", "hello\n", []string{`1:1: "hello"; allowed: a mapping with the keys ` + sections}},
-	{"unknown keys", "state: {path: x}\nlistener: []\nengine:\n  shard: 4\n", []string{
-		"1:1: state: unknown key; allowed: " + sections,
+	{"unknown keys", "stats: {path: x}\nlistener: []\nengine:\n  shard: 4\n", []string{
+		"1:1: stats: unknown key, did you mean state?; allowed: " + sections,
 		"2:1: listener: unknown key, did you mean listeners?; allowed: " + sections,
 		"4:3: engine.shard: unknown key, did you mean shards?; allowed: shards, max_endpoints, on_full, stale_after, " +
 			"cleanup_interval, ipv4_prefix, ipv6_prefix, key_by_port, adaptive",
@@ -67,6 +68,27 @@ var wrong = []struct {
 		"6:16: listeners[1]: the key listen is missing",
 		"6:16: listeners[1]: the key upstream is missing",
 		"6:23: listeners[1].name: a list; allowed: 1 to 64 letters, digits and signs, without spaces",
+	}},
+
+	{"prefixes", "exempt: [127.0.0.1/8, 127.0.0.1/8/8, 1.2.3.4/33, localhost, 'fe80::1%eth0', '::ffff:0:0/90', 10, {}]\ndeny: 10.0.0.0/8\n", []string{
+		"1:10: exempt[0]: 127.0.0.1/8 has bits behind its length; allowed: 127.0.0.1 for that address, 127.0.0.0/8 for all that share its first 8 bits",
+		`1:23: exempt[1]: "127.0.0.1/8/8" is not a prefix; ` + ofPrefix,
+		`1:38: exempt[2]: "1.2.3.4/33" is not a prefix; ` + ofPrefix,
+		`1:50: exempt[3]: "localhost" is not a prefix; ` + ofPrefix,
+		`1:61: exempt[4]: "fe80::1%eth0" is not a prefix; ` + ofPrefix,
+		"1:77: exempt[5]: ::ffff:0:0/90 is shorter than the 96 bits that make an address a mapped one; " + ofPrefix,
+		`1:94: exempt[6]: "10" is not a prefix; ` + ofPrefix,
+		"1:98: exempt[7]: a mapping; " + ofPrefix,
+		`2:7: deny: "10.0.0.0/8"; allowed: a list`,
+	}},
+	{"prefixes twice", "deny:\n  - 10.0.0.0/8\n  - 192.0.2.1\n  - ::ffff:192.0.2.1\n  - 10.0.0.0/8\n", []string{
+		"4:5: deny[2]: 192.0.2.1/32 is given twice, first in line 3; allowed: once",
+		"5:5: deny[3]: 10.0.0.0/8 is given twice, first in line 2; allowed: once",
+	}},
+	{"state", "state: {path: 7, interval: 0s, every: 1s}\n", []string{
+		`1:15: state.path: 7 is not a text; allowed: a path to a file in a folder that is there, or "" for no state file`,
+		"1:28: state.interval: 0s has no meaning here; allowed: more than 0",
+		"1:32: state.every: unknown key; allowed: path, interval",
 	}},
 
 	{"tab", "admin:\n\tlisten: off\n", []string{`2:1: not valid YAML: found character '\t' that cannot start any token`}},
