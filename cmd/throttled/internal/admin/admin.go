@@ -1,5 +1,6 @@
 // Package admin serves the state of a running gateway over HTTP: whether it
-// lives, whether it takes sessions, and its report. It listens on the loopback
+// lives, whether it takes sessions, its report and its configuration, who is
+// throttled and why. It takes bans and lifts them. It listens on the loopback
 // interface or a unix socket; anything else needs a token, which the
 // configuration sees to.
 package admin
@@ -17,6 +18,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/seed-ee4278a0/throttled/engine"
 )
 
 // A Config says what a Server serves.
@@ -24,11 +27,14 @@ type Config struct {
 	Listen string     // ip:port or unix:PATH
 	Token  string     // asked for everywhere but /livez and /readyz; "" = none
 	Report func() any // what /v1/report shows, as JSON
+	Config func() any // what /v1/config shows, as JSON
 	Ready  func() bool
+	Engine *engine.Engine
+	Save   func() error // called after a change of a ban; returns when a restart keeps it
 	// Handlers answer what the Server does not know itself, by the patterns of
 	// a http.ServeMux.
 	Handlers map[string]http.Handler
-	Logger   *slog.Logger // for failures while answering
+	Logger   *slog.Logger // for bans, and failures while answering
 }
 
 // A Server answers on one address, from Serve until Close. Its methods are for
@@ -48,7 +54,7 @@ func Listen(c Config) (*Server, error) {
 	}
 	s := &Server{
 		http: http.Server{
-			Handler:           handler(c, l.Addr().Network() == "unix"),
+			Handler:           newHandler(c, l.Addr().Network() == "unix"),
 			ReadHeaderTimeout: 5 * time.Second,
 			ReadTimeout:       10 * time.Second,
 			WriteTimeout:      10 * time.Second,
@@ -90,9 +96,12 @@ func (s *Server) Close() error {
 	return err
 }
 
-// handler routes requests, after it has seen whether they may ask at all.
-func handler(c Config, local bool) http.Handler {
-	mux := http.NewServeMux()
+// A handler answers requests that may be asked.
+type handler struct{ Config }
+
+// newHandler routes requests, after it has seen whether they may ask at all.
+func newHandler(c Config, local bool) http.Handler {
+	h, mux := &handler{c}, http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -106,6 +115,15 @@ func handler(c Config, local bool) http.Handler {
 	mux.HandleFunc("GET /v1/report", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, c.Report())
 	})
+	mux.HandleFunc("GET /v1/config", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, http.StatusOK, c.Config())
+	})
+	mux.HandleFunc("GET /v1/endpoints", h.endpoints)
+	mux.HandleFunc("GET /v1/endpoints/{ip...}", h.endpoint)
+	mux.HandleFunc("GET /v1/bans", h.bans)
+	mux.HandleFunc("POST /v1/bans", h.ban)
+	mux.HandleFunc("DELETE /v1/bans/{prefix...}", h.unban) // its slash may be escaped or not
+	mux.HandleFunc("DELETE /v1/bans", h.unban)             // without one, which would be a redirect
 	for pattern, h := range c.Handlers {
 		mux.Handle(pattern, h)
 	}

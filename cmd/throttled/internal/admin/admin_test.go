@@ -14,13 +14,33 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-ee4278a0/throttled/engine"
 )
+
+func newEngine(t *testing.T, c engine.Config) *engine.Engine {
+	t.Helper()
+	c.Load = engine.NoLoad
+	e, err := engine.New(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e
+}
 
 // serve starts a server for the time of a test.
 func serve(t *testing.T, c Config) *Server {
 	t.Helper()
 	if c.Report == nil {
 		c.Report = func() any { return map[string]int{"Evaluated": 7} }
+	}
+	if c.Config == nil {
+		c.Config = func() any { return map[string]int{"config": 1} }
+	}
+	if c.Engine == nil {
+		c.Engine = newEngine(t, engine.Config{})
+	}
+	if c.Save == nil {
+		c.Save = func() error { return nil }
 	}
 	if c.Ready == nil {
 		c.Ready = func() bool { return true }
@@ -77,11 +97,16 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/livez", 200, map[string]any{"status": "ok"}, ""},
 		{"GET", "/readyz", 200, map[string]any{"status": "ok"}, ""},
 		{"GET", "/v1/report", 200, map[string]any{"Evaluated": 7.0}, ""},
+		{"GET", "/v1/config", 200, map[string]any{"config": 1.0}, ""},
 		{"GET", "/", 404, map[string]any{"error": "not found"}, ""},
 		{"GET", "/v1/report/x", 404, map[string]any{"error": "not found"}, ""},
 		{"GET", "/metrics", 200, map[string]any{"hello": "/metrics"}, ""},
 		{"POST", "/metrics", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
 		{"POST", "/v1/report", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
+		{"POST", "/v1/config", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
+		{"DELETE", "/v1/endpoints", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
+		{"PUT", "/v1/bans", 405, map[string]any{"error": "method not allowed"}, "DELETE, GET, HEAD, POST"},
+		{"GET", "/v1/bans/192.0.2.1", 405, map[string]any{"error": "method not allowed"}, "DELETE"},
 		{"DELETE", "/livez", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
 	} {
 		got := ask(t, s, c.method, c.path, nil)
@@ -110,7 +135,7 @@ func TestToken(t *testing.T) {
 	bearer := func(header string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Authorization", header) }
 	}
-	for _, path := range []string{"/v1/report", "/metrics", "/", "/v1/bans"} {
+	for _, path := range []string{"/v1/report", "/metrics", "/", "/v1/bans", "/v1/endpoints", "/v1/endpoints/192.0.2.1", "/v1/config", "/v1/x"} {
 		for _, header := range []string{"", "s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret2", "Basic s3cret"} {
 			got := ask(t, s, "GET", path, bearer(header))
 			assert.Equal(t, 401, got.status, "%s %q", path, header)
@@ -122,7 +147,10 @@ func TestToken(t *testing.T) {
 	assert.Equal(t, 200, ask(t, s, "GET", "/readyz", nil).status)
 	assert.Equal(t, 200, ask(t, s, "GET", "/v1/report", bearer("Bearer s3cret")).status)
 	assert.Equal(t, 200, ask(t, s, "GET", "/v1/report", bearer("bearer  s3cret")).status)
-	assert.Equal(t, 404, ask(t, s, "GET", "/v1/bans", bearer("Bearer s3cret")).status)
+	assert.Equal(t, 401, ask(t, s, "POST", "/v1/bans", nil).status)
+	assert.Equal(t, 401, ask(t, s, "DELETE", "/v1/bans/192.0.2.1", nil).status)
+	assert.Equal(t, 200, ask(t, s, "GET", "/v1/bans", bearer("Bearer s3cret")).status)
+	assert.Equal(t, 404, ask(t, s, "GET", "/v1/x", bearer("Bearer s3cret")).status)
 }
 
 // A page whose name leads to 127.0.0.1 sends its own name as Host.

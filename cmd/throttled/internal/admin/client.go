@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,17 +23,44 @@ type Client struct {
 	Token   string
 }
 
+// A StatusError is an answer that is an error.
+type StatusError struct {
+	Address string // who has answered
+	Status  int
+	Reason  string // what the answer says
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("admin: %s answers %d %s: %s", e.Address, e.Status, http.StatusText(e.Status), e.Reason)
+}
+
 // Get returns the body that answers a GET of path.
-func (c Client) Get(path string) ([]byte, error) {
+func (c Client) Get(path string) ([]byte, error) { return c.Do(http.MethodGet, path, nil) }
+
+// Do returns the body that answers a request for the path, which is escaped where
+// that is needed. A body that is not nil goes with it as JSON. The error for an
+// answer with another status than 200 is a *StatusError.
+func (c Client) Do(method, path string, body any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	host := c.Address
 	if strings.HasPrefix(host, config.UnixPrefix) {
 		host = "localhost"
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("admin: %w", err)
+		}
+		content = bytes.NewReader(b)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+host+path, content)
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
 	}
 	if c.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Token)
@@ -48,14 +76,14 @@ func (c Client) Get(path string) ([]byte, error) {
 		return nil, fmt.Errorf("admin: no gateway answers at %s: %w", c.Address, err)
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	got, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("admin: %s: %w", c.Address, err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("admin: %s answers %s: %s", c.Address, answer.Status, reason(body))
+		return nil, &StatusError{c.Address, answer.StatusCode, reason(got)}
 	}
-	return body, nil
+	return got, nil
 }
 
 // reason is what an error answer says.

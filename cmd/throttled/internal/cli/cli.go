@@ -80,7 +80,8 @@ func newRoot(s streams) *cobra.Command {
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(wrongUsage)
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newTop(s), newVersion(s))
+	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newTop(s),
+		newBans(s), newBan(s), newUnban(s), newExplain(s), newVersion(s))
 	return root
 }
 
@@ -96,6 +97,24 @@ func newHelp() *cobra.Command {
 			}
 			return topic.Help()
 		},
+	}
+}
+
+// oneArg wants one argument and parses it into to.
+func oneArg[T any](to *T, name string, parse func(string) (T, error)) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+			return wrongUsage(cmd, fmt.Errorf("%s is missing", name))
+		case 1:
+			x, err := parse(args[0])
+			if err != nil {
+				return wrongUsage(cmd, err)
+			}
+			*to = x
+			return nil
+		}
+		return wrongUsage(cmd, fmt.Errorf("unexpected argument %q", args[1]))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
 	"github.com/seed-ee4278a0/throttled/netx"
 )
@@ -66,6 +67,16 @@ func addConfig(f *pflag.FlagSet, file *string) {
 // addToken adds the flag that names the file of the admin server's token.
 func addToken(f *pflag.FlagSet, token *string) {
 	f.Var(into(token, "FILE", "", config.ReadToken), "token-file", "file with the token of the admin server")
+}
+
+// addJSON adds the flag for an answer as it comes.
+func addJSON(f *pflag.FlagSet, asJSON *bool) { f.BoolVar(asJSON, "json", false, "JSON") }
+
+// addClient adds the flags that say how to reach a running gateway.
+func addClient(f *pflag.FlagSet, c *admin.Client) {
+	c.Address = config.DefaultAdmin
+	f.Var(into(&c.Address, "ADDR", config.DefaultAdmin, admin.ParseAddress), "admin", "admin server of the gateway: host:port or unix:PATH")
+	addToken(f, &c.Token)
 }
 
 // variable is the environment variable behind a flag.

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
-	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/serve"
 )
 
@@ -25,9 +24,7 @@ func newReport(s streams) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&text, "text", false, "readable text")
-	client.Address = config.DefaultAdmin
-	cmd.Flags().Var(into(&client.Address, "ADDR", config.DefaultAdmin, admin.ParseAddress), "admin", "admin server of the gateway: host:port or unix:PATH")
-	addToken(cmd.Flags(), &client.Token)
+	addClient(cmd.Flags(), &client)
 	return cmd
 }
 

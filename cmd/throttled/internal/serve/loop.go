@@ -71,6 +71,9 @@ func (p *process) obey(s os.Signal) bool {
 // drain lets the gateway come to an end in the background.
 func (p *process) drain() {
 	p.logWait("draining")
+	if p.state != nil {
+		p.state.Soon() // the wait may end with a SIGKILL
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.grace)
 	p.drained, p.stopDrain = make(chan error, 1), cancel
 	p.drains.Go(func() { p.drained <- p.gateway.Drain(ctx) })

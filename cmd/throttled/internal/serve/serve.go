@@ -18,6 +18,7 @@ import (
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/history"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/metrics"
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/state"
 	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx"
 )
@@ -31,6 +32,7 @@ type process struct {
 	gateway *netx.Gateway
 	admin   *admin.Server     // nil = off
 	history *history.Recorder // nil without the admin server
+	state   *state.Keeper     // nil = none
 	lines   *lines
 
 	drains    sync.WaitGroup
@@ -67,25 +69,27 @@ func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, er
 		return nil, err
 	}
 	p.lines = newLines(out, log)
-	if c.Admin.Listen != config.AdminOff {
-		if p.admin, err = p.listenAdmin(c.Admin); err != nil {
-			return nil, err
-		}
-	}
 	engineConfig := c.Engine
 	engineConfig.Logger = log
 	if p.engine, err = engine.New(engineConfig); err != nil {
 		return nil, err
 	}
-	listeners, err := c.Gateway(p.engine)
-	if err != nil {
+	if err := errors.Join(p.engine.Exempt(c.Exempt...), p.engine.Deny(c.Deny...)); err != nil {
 		return nil, err
 	}
-	p.gateway, err = netx.StartGateway(netx.GatewayConfig{
-		Engine: p.engine, Listeners: listeners, Logger: log, KernelDrop: c.KernelDrop,
-	})
-	if err != nil {
+	if c.Admin.Listen != config.AdminOff {
+		if p.admin, err = p.listenAdmin(c); err != nil {
+			return nil, err
+		}
+	}
+	if c.State.Path != "" { // before anybody is served, and after another gateway's address was noticed
+		state.Load(c.State.Path, p.engine, log)
+	}
+	if p.gateway, err = p.startGateway(c); err != nil {
 		return nil, err
+	}
+	if c.State.Path != "" {
+		p.state = state.Start(c.State.Path, c.State.Interval, p.engine, log)
 	}
 	if p.admin != nil {
 		p.history = history.Start(func() (float64, []netx.ListenerReport) {
@@ -97,12 +101,25 @@ func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, er
 	return p, nil
 }
 
-func (p *process) listenAdmin(c config.Admin) (*admin.Server, error) {
+func (p *process) startGateway(c *config.Config) (*netx.Gateway, error) {
+	listeners, err := c.Gateway(p.engine)
+	if err != nil {
+		return nil, err
+	}
+	return netx.StartGateway(netx.GatewayConfig{
+		Engine: p.engine, Listeners: listeners, Logger: p.log, KernelDrop: c.KernelDrop,
+	})
+}
+
+func (p *process) listenAdmin(c *config.Config) (*admin.Server, error) {
 	return admin.Listen(admin.Config{
-		Listen: c.Listen,
-		Token:  c.Token,
+		Listen: c.Admin.Listen,
+		Token:  c.Admin.Token,
 		Report: func() any { return p.report() },
+		Config: c.Tree,
 		Ready:  func() bool { return !p.gateway.Draining() },
+		Engine: p.engine,
+		Save:   p.save,
 		Handlers: map[string]http.Handler{
 			"GET /metrics":    metrics.NewHandler(p.metrics(), p.log),
 			"GET /v1/history": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.history.ServeHTTP(w, r) }),
@@ -119,6 +136,15 @@ func (p *process) metrics() metrics.Source {
 		Restarts:  func() int64 { return p.gateway.Restarts() },
 		Reloaded:  func() bool { return true }, // the only one there is
 	}
+}
+
+// save returns when what there is to remember is in the state file, if there is
+// one.
+func (p *process) save() error {
+	if p.state == nil {
+		return nil
+	}
+	return p.state.Save()
 }
 
 // announce logs what is served where; with port 0 this is where one learns it.
@@ -153,6 +179,9 @@ func (p *process) stop() error {
 	}
 	if p.history != nil {
 		p.history.Close()
+	}
+	if p.state != nil {
+		p.state.Close()
 	}
 	if p.engine != nil {
 		errs = append(errs, p.engine.Close())
