@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canPeek says that await works, and splice where there is a pipe.
+// canPeek says that await works.
 const canPeek = true
 
 // A pipe is what a splice goes through.
@@ -67,25 +67,20 @@ func (p *pipe) close() {
 	_ = unix.Close(p.w)
 }
 
-// fill moves up to n bytes from a socket into the pipe, which is empty.
-func (p *pipe) fill(fd, n int) (err error) {
-	p.left, err = spliceOnce(fd, p.w, n)
-	return err
+// fill moves what a socket has into the pipe, which is empty.
+func (p *pipe) fill(fd int) (n int, err error) {
+	p.left, err = splice(fd, p.w, chunk)
+	return p.left, err
 }
 
-// drain moves what the pipe holds to a socket.
-func (p *pipe) drain(fd int) error {
-	for p.left > 0 {
-		n, err := spliceOnce(p.r, fd, p.left)
-		if err != nil {
-			return err
-		}
-		p.left -= n
-	}
-	return nil
+// drain moves up to n of the bytes in the pipe to a socket.
+func (p *pipe) drain(fd, n int) (int, error) {
+	n, err := splice(p.r, fd, min(n, p.left))
+	p.left -= n
+	return n, err
 }
 
-func spliceOnce(from, to, n int) (int, error) {
+func splice(from, to, n int) (int, error) {
 	for {
 		moved, err := unix.Splice(from, nil, to, nil, n, unix.SPLICE_F_NONBLOCK)
 		switch err {
@@ -101,16 +96,15 @@ func spliceOnce(from, to, n int) (int, error) {
 // kernel is what a stream needs to call the kernel itself. The functions are
 // kept, as each would else be made anew for each call.
 type kernel struct {
-	err             error // of the last call
-	onRead          func(fd uintptr) bool
-	out             syscall.RawConn // of dst; nil before the first splice
-	pipe            *pipe           // of the splice that runs
-	want            int
-	onFill          func(fd uintptr)
-	onRoom, onDrain func(fd uintptr) bool
+	out     syscall.RawConn // of dst; nil before the first splice
+	want    int             // what is left to drain
+	err     error           // of the last call
+	onRead  func(fd uintptr) bool
+	onDrain func(fd uintptr) bool
 }
 
-// read waits for bytes and reads them into a buffer, which it takes only then.
+// read waits for bytes and takes them into a buffer or a pipe, which it gets
+// only then.
 func (st *stream) read() error {
 	if st.onRead == nil {
 		st.onRead = st.tryRead
@@ -122,16 +116,12 @@ func (st *stream) read() error {
 }
 
 func (st *stream) tryRead(fd uintptr) bool {
-	st.takeBuffer()
-	n, err := unix.Read(int(fd), st.buf[:])
-	for err == unix.EINTR {
-		n, err = unix.Read(int(fd), st.buf[:])
-	}
+	n, err := st.take(int(fd))
 	if n > 0 {
-		st.held, st.err = st.buf[:n], nil
+		st.err = nil
 		return true
 	}
-	st.giveBuffer()
+	st.giveBack()
 	switch err {
 	case unix.EAGAIN:
 		return false
@@ -143,26 +133,22 @@ func (st *stream) tryRead(fd uintptr) bool {
 	return true
 }
 
-// splice moves up to n bytes, which src has, to dst within the kernel. It
-// returns false where nothing has been moved for want of a pipe.
-func (st *stream) splice(n int) (moved int, ok bool, err error) {
-	if err := st.awaitRoom(); err != nil {
-		return 0, false, err
+// take fills a pipe where there is much and a pipe to be had, else a buffer.
+func (st *stream) take(fd int) (n int, err error) {
+	if st.bulk {
+		if p, ok := st.r.s.pipes.get(); ok {
+			st.pipe = p
+			return p.fill(fd)
+		}
 	}
-	p, ok := st.r.s.pipes.get()
-	if !ok {
-		return 0, false, nil
+	st.takeBuffer()
+	for {
+		n, err = unix.Read(fd, st.buf[:])
+		if err != unix.EINTR {
+			st.held = st.buf[:max(n, 0)]
+			return n, err
+		}
 	}
-	defer st.r.s.pipes.put(p)
-	st.pipe, st.want = p, n
-	if err := st.raw.Control(st.onFill); err != nil || p.left == 0 {
-		return 0, false, err // a read tells why there is nothing
-	}
-	filled := p.left
-	if err = st.out.Write(st.onDrain); err == nil {
-		err = st.err
-	}
-	return filled - p.left, true, err
 }
 
 // awaitRoom waits until dst is writable.
@@ -171,16 +157,9 @@ func (st *stream) awaitRoom() (err error) {
 		if st.out, err = st.dst.SyscallConn(); err != nil {
 			return err
 		}
-		st.onRoom, st.onDrain = hasRoom, st.tryDrain
-		st.onFill = func(fd uintptr) { _ = st.pipe.fill(int(fd), st.want) }
+		st.onDrain = st.tryDrain
 	}
-	return st.out.Write(st.onRoom)
-}
-
-func (st *stream) tryDrain(fd uintptr) bool {
-	err := st.pipe.drain(int(fd))
-	st.err = os.NewSyscallError("splice", err)
-	return err != unix.EAGAIN
+	return st.out.Write(hasRoom)
 }
 
 // hasRoom asks in the way that makes the kernel say when there is room again.
@@ -189,4 +168,29 @@ func hasRoom(fd uintptr) bool {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	n, err := unix.Poll(p[:], 0)
 	return n != 0 || err != nil && err != unix.EINTR
+}
+
+// drain writes n of the bytes in the pipe.
+func (st *stream) drain(n int) (moved int, err error) {
+	st.want, st.err = n, nil
+	err = st.out.Write(st.onDrain)
+	if err == nil {
+		err = st.err
+	}
+	return n - st.want, err
+}
+
+func (st *stream) tryDrain(fd uintptr) bool {
+	for st.want > 0 {
+		n, err := st.pipe.drain(int(fd), st.want)
+		if err == unix.EAGAIN {
+			return false
+		}
+		if err != nil {
+			st.err = os.NewSyscallError("splice", err)
+			return true
+		}
+		st.want -= n
+	}
+	return true
 }

@@ -2,13 +2,17 @@
 
 package netx
 
-// canPeek says that await works, and splice where there is a pipe.
+// canPeek says that await works.
 const canPeek = false
 
-type pipes struct{}
+type (
+	pipes struct{}
+	pipe  struct{ left int }
+)
 
 func newPipes() *pipes   { return &pipes{} }
-func (ps *pipes) close() {}
+func (*pipes) put(*pipe) {}
+func (*pipes) close()    {}
 
 type kernel struct{}
 
@@ -19,8 +23,9 @@ func (st *stream) read() error {
 	if st.held = st.buf[:n]; n > 0 {
 		return nil
 	}
-	st.giveBuffer()
+	st.giveBack()
 	return err
 }
 
-func (st *stream) splice(int) (moved int, ok bool, err error) { return 0, false, nil }
+func (st *stream) awaitRoom() error               { return nil }
+func (st *stream) drain(int) (moved int, _ error) { return 0, nil }

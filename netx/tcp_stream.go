@@ -17,7 +17,7 @@ const (
 	// So bounded, a direction costs less than 1 MiB whatever its ends do.
 	tcpReadBuffer  = 128 << 10
 	tcpWriteBuffer = 256 << 10
-	// chunk is the most that is moved, and paid for, at a time. The kernel calls
+	// chunk is the most that is spliced at a time. The kernel calls
 	// a socket writable when a third of its send buffer is free. That is more,
 	// so a splice that begins then does not wait with a pipe in its hands.
 	chunk = 128 << 10
@@ -45,11 +45,14 @@ type stream struct {
 	src, dst   *net.TCPConn
 	raw        syscall.RawConn // of src
 	fromClient bool
-	bulk       bool          // there was more than a buffer holds
+	bulk       bool          // there was as much as a buffer holds
 	payAfter   time.Duration // age of the relay before which there are no tokens
 
-	buf  *[bufferSize]byte // nil = none is needed
-	held []byte            // of buf: read, and not yet written
+	// What has been read and not yet written, in one of them.
+	held []byte // of buf
+	pipe *pipe  // nil = none is held
+
+	buf *[bufferSize]byte // nil = none is needed
 	kernel
 }
 
@@ -83,20 +86,17 @@ func (st *stream) run() {
 
 // pump moves bytes until src ends (io.EOF) or something breaks.
 func (st *stream) pump() error {
-	defer st.giveBuffer()
+	defer st.giveBack()
 	for {
 		n, err := st.wait()
 		if st.fromClient && (err == nil || err == io.EOF) {
 			st.r.heard.Store(true)
 		}
-		if err == io.EOF {
+		if err != nil {
 			return err
 		}
-		if err != nil {
-			return brokenRead{err}
-		}
 		st.r.touch()
-		if n, err = st.pay(min(n, chunk)); err != nil {
+		if n, err = st.pay(n); err != nil {
 			return err
 		}
 		n, err = st.move(n)
@@ -112,20 +112,32 @@ func (st *stream) pump() error {
 	}
 }
 
-// wait returns how many bytes there are to be moved, at least one. It reads
-// them where they are few and cost nothing; that saves a call or two.
-func (st *stream) wait() (int, error) {
-	switch {
-	case len(st.held) > 0:
-		return len(st.held), nil
-	case canPeek && (st.bulk || st.isLimited()):
-		n, err := await(st.raw)
-		st.bulk = n > bufferSize
-		return n, err
+// wait returns how many bytes there are to be moved, at least one. It takes
+// them from src where they cost nothing.
+func (st *stream) wait() (n int, err error) {
+	if n = st.holds(); n > 0 {
+		return n, nil
 	}
-	err := st.read()
-	st.bulk = len(st.held) == bufferSize
-	return len(st.held), err
+	if canPeek && st.isLimited() {
+		n, err = await(st.raw)
+		return min(n, bufferSize), ofSource(err)
+	}
+	if st.bulk {
+		if err := st.awaitRoom(); err != nil {
+			return 0, err
+		}
+	}
+	err = st.read()
+	n = st.holds()
+	st.bulk = n >= bufferSize
+	return n, ofSource(err)
+}
+
+func ofSource(err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return brokenRead{err}
 }
 
 func (st *stream) isLimited() bool {
@@ -173,39 +185,27 @@ func (st *stream) pause() error {
 	return nil
 }
 
-// move takes n bytes, which wait has seen, to dst: in the kernel where it is
-// worth it and there is a pipe to be had.
+// move takes n of the bytes that wait has seen to dst.
 func (st *stream) move(n int) (moved int, err error) {
-	if len(st.held) > 0 {
-		return st.flush(n)
+	switch {
+	case len(st.held) > 0:
+		moved, err = st.dst.Write(st.held[:n])
+		st.held = st.held[moved:]
+	case st.pipe != nil:
+		moved, err = st.drain(n)
+	default:
+		return st.copy(n)
 	}
-	for moved < n && err == nil {
-		var m int
-		ok := false
-		if n-moved > bufferSize {
-			m, ok, err = st.splice(n - moved)
-		}
-		if !ok && err == nil {
-			m, err = st.copy(min(n-moved, bufferSize))
-		}
-		moved += m
+	if st.holds() == 0 {
+		st.giveBack()
 	}
 	return moved, err
-}
-
-// flush writes the first n of the bytes that are held.
-func (st *stream) flush(n int) (int, error) {
-	n, err := st.dst.Write(st.held[:n])
-	if st.held = st.held[n:]; len(st.held) == 0 {
-		st.giveBuffer()
-	}
-	return n, err
 }
 
 // copy moves up to n bytes through a buffer.
 func (st *stream) copy(n int) (int, error) {
 	st.takeBuffer()
-	defer st.giveBuffer()
+	defer st.giveBack()
 	n, err := st.src.Read(st.buf[:n])
 	if err != nil {
 		return 0, brokenRead{err}
@@ -213,11 +213,24 @@ func (st *stream) copy(n int) (int, error) {
 	return st.dst.Write(st.buf[:n])
 }
 
+// holds is how many bytes have been read and not yet written.
+func (st *stream) holds() int {
+	if st.pipe != nil {
+		return st.pipe.left
+	}
+	return len(st.held)
+}
+
 func (st *stream) takeBuffer() { st.buf = st.r.s.buffers.Get().(*[bufferSize]byte) }
 
-func (st *stream) giveBuffer() {
+// giveBack gives the buffer or the pipe back.
+func (st *stream) giveBack() {
 	if st.buf != nil {
 		st.r.s.buffers.Put(st.buf)
 		st.buf, st.held = nil, nil
+	}
+	if st.pipe != nil {
+		st.r.s.pipes.put(st.pipe)
+		st.pipe = nil
 	}
 }
