@@ -6,7 +6,7 @@ FUZZTIME    ?= 200000x
 PLATFORMS   ?= darwin/arm64 windows/amd64 linux/arm64 linux/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz bench bench-lib bench-limiters bench-udp bench-tcp bench-flood lint check cross
+.PHONY: help build run test race browser fuzz bench bench-lib bench-limiters bench-udp bench-tcp bench-flood lint check cross
 .NOTPARALLEL: # measurements
 
 help: ## show this list
@@ -24,6 +24,9 @@ test: ## run all tests
 
 race: ## run all tests under the race detector, one package at a time: some load all cores
 	$(GO) test -race -shuffle=on -p 1 ./... && cd bench && $(GO) test -race -shuffle=on -p 1 ./...
+
+browser: ## test the page of the admin server in headless Chromium
+	$(GO) test -tags browser -run '^TestPage' ./cmd/throttled
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@for package in $$($(GO) list ./...); do \

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/page"
 	"github.com/seed-ee4278a0/throttled/engine"
 )
 
@@ -124,9 +125,11 @@ func newHandler(c Config, local bool) http.Handler {
 	mux.HandleFunc("POST /v1/bans", h.ban)
 	mux.HandleFunc("DELETE /v1/bans/{prefix...}", h.unban) // its slash may be escaped or not
 	mux.HandleFunc("DELETE /v1/bans", h.unban)             // without one, which would be a redirect
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { page.Serve(w, http.StatusOK) })
 	for pattern, h := range c.Handlers {
 		mux.Handle(pattern, h)
 	}
+	crossOrigin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		open := r.URL.Path == "/livez" || r.URL.Path == "/readyz"
 		switch {
@@ -136,7 +139,13 @@ func newHandler(c Config, local bool) http.Handler {
 			fail(w, http.StatusForbidden, "the Host header names another machine; set a token to allow that")
 		case c.Token != "" && !open && !authorized(r, c.Token):
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			if forPeople(r) {
+				page.Serve(w, http.StatusUnauthorized) // it asks for the token
+				return
+			}
 			fail(w, http.StatusUnauthorized, "a valid bearer token is needed")
+		case crossOrigin.Check(r) != nil:
+			fail(w, http.StatusForbidden, "a page of another site must not change anything here")
 		default:
 			route(mux, w, r)
 		}
@@ -168,6 +177,11 @@ type statusOnly struct {
 func (s *statusOnly) Header() http.Header         { return s.header }
 func (s *statusOnly) Write(b []byte) (int, error) { return len(b), nil }
 func (s *statusOnly) WriteHeader(status int)      { s.status = status }
+
+// forPeople says whether a browser asks for the page.
+func forPeople(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.URL.Path == "/" && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
 
 // authorized compares digests, so that the time taken tells neither the token's
 // length nor its beginning.

@@ -98,7 +98,8 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/readyz", 200, map[string]any{"status": "ok"}, ""},
 		{"GET", "/v1/report", 200, map[string]any{"Evaluated": 7.0}, ""},
 		{"GET", "/v1/config", 200, map[string]any{"config": 1.0}, ""},
-		{"GET", "/", 404, map[string]any{"error": "not found"}, ""},
+		{"GET", "/x", 404, map[string]any{"error": "not found"}, ""},
+		{"POST", "/", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
 		{"GET", "/v1/report/x", 404, map[string]any{"error": "not found"}, ""},
 		{"GET", "/metrics", 200, map[string]any{"hello": "/metrics"}, ""},
 		{"POST", "/metrics", 405, map[string]any{"error": "method not allowed"}, "GET, HEAD"},
@@ -151,6 +152,44 @@ func TestToken(t *testing.T) {
 	assert.Equal(t, 401, ask(t, s, "DELETE", "/v1/bans/192.0.2.1", nil).status)
 	assert.Equal(t, 200, ask(t, s, "GET", "/v1/bans", bearer("Bearer s3cret")).status)
 	assert.Equal(t, 404, ask(t, s, "GET", "/v1/x", bearer("Bearer s3cret")).status)
+}
+
+// A browser gets the page, which asks for the token, and no more than that.
+func TestPage(t *testing.T) {
+	get := func(s *Server, token string) *http.Response {
+		r, err := http.NewRequest("GET", "http://"+s.Addr()+"/", nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { answer.Body.Close() })
+		assert.Equal(t, "text/html; charset=utf-8", answer.Header.Get("Content-Type"))
+		return answer
+	}
+	assert.Equal(t, 200, get(serve(t, Config{Listen: "127.0.0.1:0"}), "").StatusCode)
+	guarded := serve(t, Config{Listen: "127.0.0.1:0", Token: "s3cret"})
+	assert.Equal(t, 401, get(guarded, "").StatusCode)
+	assert.Equal(t, 401, get(guarded, "wrong").StatusCode)
+	assert.Equal(t, 200, get(guarded, "s3cret").StatusCode)
+}
+
+// A page of another site may send what needs no leave of ours; it changes nothing.
+func TestOtherSites(t *testing.T) {
+	s := serve(t, Config{Listen: "127.0.0.1:0", Handlers: map[string]http.Handler{"POST /v1/drain": hello}})
+	from := func(site, origin string) func(*http.Request) {
+		return func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", site)
+			r.Header.Set("Origin", origin)
+		}
+	}
+	assert.Equal(t, 403, ask(t, s, "POST", "/v1/drain", from("cross-site", "https://evil.example")).status)
+	assert.Equal(t, 403, ask(t, s, "POST", "/v1/drain", from("same-site", "http://127.0.0.1:1")).status)
+	assert.Equal(t, 403, ask(t, s, "POST", "/v1/drain", func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") }).status, "an older browser")
+	assert.Equal(t, 200, ask(t, s, "POST", "/v1/drain", from("same-origin", "http://"+s.Addr())).status)
+	assert.Equal(t, 200, ask(t, s, "POST", "/v1/drain", nil).status, "the command line")
 }
 
 // A page whose name leads to 127.0.0.1 sends its own name as Host.
