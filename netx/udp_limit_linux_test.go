@@ -94,7 +94,7 @@ func TestBogon(t *testing.T) {
 		"0.0.0.0:5": true, "[::]:5": true, "224.0.0.1:5": true, "[ff02::1]:5": true,
 		"255.255.255.255:5": true, "10.0.0.1:0": true, "10.0.0.1:5": false, "[2001:db8::1]:5": false,
 	} {
-		assert.Equal(t, want, bogon(netip.MustParseAddrPort(addr)), addr)
+		assert.Equal(t, want, Bogon(netip.MustParseAddrPort(addr)), addr)
 	}
 }
 

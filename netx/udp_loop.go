@@ -135,7 +135,7 @@ func (l *udpLoop) known(ds []datagram) []datagram {
 		t.packets++
 		t.bytes += int64(d.size)
 		switch {
-		case bogon(d.src):
+		case Bogon(d.src):
 			t.dropped[dropBogon]++
 		case l.self[UDP].has(d.src):
 			t.dropped[dropSelf]++
@@ -171,8 +171,8 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 	return rest
 }
 
-// bogon is a source that no answer can be sent to.
-func bogon(src netip.AddrPort) bool {
+// Bogon is a source that no answer can be sent to.
+func Bogon(src netip.AddrPort) bool {
 	a := src.Addr()
 	return src.Port() == 0 || a.IsUnspecified() || a.IsMulticast() || a == broadcast
 }
