@@ -56,6 +56,11 @@ func TestUsage(t *testing.T) {
 		{"check", nil, "throttled: -c FILE is missing\nsee: throttled check --help\n"},
 		{"check -c " + empty, nil, empty + ":1:1: the file is empty"},
 		{"check", []string{"THROTTLED_CONFIG=" + empty}, empty + ":1:1: the file is empty"},
+		{"replay", nil, "throttled: CAPTURE is missing\nsee: throttled replay --help\n"},
+		{"replay a b", nil, "throttled: unexpected argument \"b\"\nsee: throttled replay --help\n"},
+		{"replay a", nil, "throttled: -c FILE is missing\nsee: throttled replay --help\n"},
+		{"replay -c " + empty + " a", nil, empty + ":1:1: the file is empty"},
+		{"replay --limit -1 a", nil, "throttled: invalid argument \"-1\" for \"--limit\" flag: \"-1\" is not a number of endpoints"},
 		{"report --admin off", nil, "throttled: invalid argument \"off\" for \"--admin\" flag: \"off\" is not an address; allowed: host:port or unix:PATH"},
 
 		// Whatever is wrong with variables is said at once, with their names.

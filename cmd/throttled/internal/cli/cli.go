@@ -80,7 +80,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(wrongUsage)
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newTop(s),
+	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newTop(s), newReplay(s),
 		newBans(s), newBan(s), newUnban(s), newExplain(s), newVersion(s))
 	return root
 }

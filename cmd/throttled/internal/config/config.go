@@ -91,6 +91,25 @@ func Default() *Config {
 // Load reads a file, and the token file that it names. The error of a file that
 // was read and is wrong is a *Mistakes.
 func Load(path string) (*Config, error) {
+	data, err := contents(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseFile(path, data, outside{ReadToken, checkState})
+}
+
+// LoadAlone is Load for who serves nothing: it does not look at what the file
+// names, which may be on another machine.
+func LoadAlone(path string) (*Config, error) {
+	data, err := contents(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// contents reads a file, not much more than may be in it.
+func contents(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
@@ -100,7 +119,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return parseFile(path, data, outside{ReadToken, checkState})
+	return data, nil
 }
 
 // ParseListener reads LISTEN=UPSTREAM, a listener under the default policy.

@@ -236,6 +236,12 @@ func TestLoad(t *testing.T) {
 	assert.EqualError(t, err, dir+"/bad.yaml:1:21: admin.token_file: open "+dir+"/none: no such file or directory\n"+
 		dir+"/bad.yaml:2:1: x: unknown key; allowed: "+sections)
 
+	c, err = LoadAlone(write("elsewhere.yaml", "admin: {token_file: "+dir+"/none}"))
+	require.NoError(t, err)
+	assert.Equal(t, dir+"/none", c.Admin.TokenFile)
+	_, err = LoadAlone(dir + "/none.yaml")
+	assert.ErrorIs(t, err, os.ErrNotExist)
+
 	for content, want := range map[string]string{
 		"":                        "the file is empty",
 		" \n":                     "the file is empty",

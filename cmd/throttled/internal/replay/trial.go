@@ -1,0 +1,257 @@
+package replay
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/netx"
+	"github.com/seed-ee4278a0/throttled/policy"
+	"github.com/seed-ee4278a0/throttled/shard"
+)
+
+// peakWindow is what an endpoint's peak rate is taken over: time is cut into such
+// windows from the first packet of the capture on.
+const peakWindow = 10 * time.Second
+
+// A trial is the judge that decides as the gateway would.
+type trial struct {
+	config *config.Config
+	engine *engine.Replay
+	start  time.Time
+	now    time.Time
+	known  map[shard.Key]*standing
+	own    func(netx.Protocol, netip.AddrPort) bool // whether it is a listener's
+}
+
+// A standing is what has happened to an endpoint under a policy.
+type standing struct {
+	policy   string
+	tracked  bool // has had a bucket of its own
+	packets  peak
+	bytes    peak
+	denied   int64
+	short    bool // a stream of it was without tokens
+	lockouts int64
+	locked   time.Duration
+	lowest   float64
+
+	// Times since the start.
+	firstDenied, firstLockout, lockedUntil, lowestAt time.Duration
+}
+
+// A peak counts, and knows the most in one window.
+type peak struct {
+	total, most, now int64
+	window           int64
+}
+
+func (p *peak) add(n, window int64) {
+	if p.window != window {
+		p.window, p.now = window, 0
+	}
+	p.total += n
+	p.now += n
+	p.most = max(p.most, p.now)
+}
+
+func newTrial(c *config.Config) *trial {
+	return &trial{config: c, known: map[shard.Key]*standing{}}
+}
+
+func (t *trial) begin(start time.Time, ls *listeners) (err error) {
+	t.start, t.now, t.own = start, start, ls.own
+	c := t.config
+	if t.engine, err = engine.NewReplay(c.Engine, start); err != nil {
+		return err
+	}
+	if err := errors.Join(t.engine.Exempt(c.Exempt...), t.engine.Deny(c.Deny...)); err != nil {
+		return err
+	}
+	return ls.under(t.engine.Engine, c)
+}
+
+func (t *trial) close() {
+	if t.engine != nil {
+		t.engine.Close()
+	}
+}
+
+func (t *trial) tick(at time.Time) {
+	t.now = at
+	t.engine.Advance(at)
+}
+
+func (t *trial) since() time.Duration { return t.now.Sub(t.start) }
+
+func (t *trial) window() int64 { return int64(t.since() / peakWindow) }
+
+func (t *trial) datagram(l *listener, from netip.AddrPort, n int) {
+	r := &l.report
+	r.Packets++
+	r.Bytes += int64(n)
+	switch {
+	case netx.Bogon(from):
+		r.Dropped["bogon"]++
+	case t.own(l.Protocol, from):
+		r.Dropped["self"]++
+	case !t.decide(l, from, n):
+	case n > cmp.Or(l.UDP.MaxDatagram, netx.DefaultMaxDatagram):
+		r.Dropped["oversize"]++
+	default:
+		r.Forwarded++
+	}
+}
+
+func (t *trial) open(l *listener, from netip.AddrPort) bool {
+	l.report.Packets++
+	allowed := t.decide(l, from, 0)
+	if allowed {
+		l.report.Forwarded++
+	}
+	return allowed
+}
+
+// decide asks the engine, and counts what it denies.
+func (t *trial) decide(l *listener, from netip.AddrPort, n int) bool {
+	d := t.engine.Decide(engine.Request{Endpoint: from, Policy: l.Policy, Bytes: n})
+	key := t.engine.Key(from, l.Policy)
+	s := t.standing(l, key)
+	s.packets.add(1, t.window())
+	s.bytes.add(int64(n), t.window())
+	left, tracked := t.engine.Left(key)
+	s.tracked = s.tracked || tracked
+	switch {
+	case d.Allowed:
+		s.lower(left, t.since())
+	case s.denied == 0:
+		s.firstDenied = t.since()
+	}
+	if d.Allowed {
+		return true
+	}
+	s.denied++
+	l.report.Dropped[dropReason(d)]++
+	if tracked && d.Reason == policy.HardLockout && t.since() >= s.lockedUntil {
+		s.lockouts++
+		s.locked += d.RetryAfter
+		s.lockedUntil = t.since() + d.RetryAfter
+		if s.lockouts == 1 {
+			s.firstLockout = t.since()
+		}
+	}
+	return false
+}
+
+// dropReason is the gateway's word for a denial. Only a listing has no end here.
+func dropReason(d policy.Decision) string {
+	if d.Reason == policy.HardLockout && d.RetryAfter == policy.Never {
+		return "denied"
+	}
+	return d.Reason.String()
+}
+
+// data charges the bytes of a stream. A client that is paused slows down, which a
+// capture cannot show: what there are no tokens for is counted and not charged.
+func (t *trial) data(l *listener, c *connection, n int) bool {
+	l.report.Bytes += int64(n)
+	key := t.engine.Key(c.from, l.Policy)
+	s := t.standing(l, key)
+	s.bytes.add(int64(n), t.window())
+	took, _ := t.engine.TakeBytes(c.from, l.Policy, n)
+	left, tracked := t.engine.Left(key)
+	s.tracked = s.tracked || tracked
+	s.lower(left, t.since())
+	if took == n {
+		return true
+	}
+	s.short = true
+	if l.TCP.OnLimit == netx.CloseConn {
+		l.report.Closed++
+		return false
+	}
+	l.report.LateBytes += int64(n - took)
+	if !c.paused {
+		c.paused = true
+		l.report.Paused++
+	}
+	return true
+}
+
+func (t *trial) standing(l *listener, key shard.Key) *standing {
+	s := t.known[key]
+	if s == nil {
+		s = &standing{policy: l.policy, lowest: 1, lowestAt: t.since()}
+		t.known[key] = s
+	}
+	return s
+}
+
+func (s *standing) lower(left float64, at time.Duration) {
+	if left < s.lowest {
+		s.lowest, s.lowestAt = left, at
+	}
+}
+
+// report fills in who was denied, and who came near to that.
+func (t *trial) report(r *Result, limit int) {
+	var denied, near []shard.Key
+	for key, s := range t.known {
+		r.Endpoints.Seen++
+		if s.denied > 0 {
+			r.Endpoints.Denied++
+			denied = append(denied, key)
+		} else if s.tracked && !s.short {
+			near = append(near, key)
+		}
+		if s.lockouts > 0 {
+			r.Endpoints.LockedOut++
+		}
+	}
+	r.Denied = t.list(denied, limit, func(a, b *standing) int {
+		return cmp.Or(cmp.Compare(min(b.lockouts, 1), min(a.lockouts, 1)), cmp.Compare(b.denied, a.denied))
+	})
+	r.Nearest = t.list(near, limit, func(a, b *standing) int {
+		return cmp.Or(cmp.Compare(a.lowest, b.lowest), cmp.Compare(b.packets.total, a.packets.total))
+	})
+}
+
+// list gives the first of the keys in an order, as many as limit.
+func (t *trial) list(keys []shard.Key, limit int, order func(a, b *standing) int) []Endpoint {
+	slices.SortFunc(keys, func(a, b shard.Key) int {
+		return cmp.Or(order(t.known[a], t.known[b]), cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo),
+			cmp.Compare(a.Port, b.Port), cmp.Compare(a.Policy, b.Policy))
+	})
+	if limit > 0 {
+		keys = keys[:min(limit, len(keys))]
+	}
+	list := make([]Endpoint, len(keys))
+	for i, key := range keys {
+		list[i] = t.endpoint(key)
+	}
+	return list
+}
+
+func (t *trial) endpoint(key shard.Key) Endpoint {
+	s := t.known[key]
+	e := Endpoint{
+		Endpoint: t.engine.Endpoint(key), Policy: s.policy,
+		Packets: s.packets.total, Bytes: s.bytes.total, Denied: s.denied,
+		Lockouts: s.lockouts, LockedFor: s.locked.Seconds(),
+		LowestTokens: s.lowest * 100, LowestAt: t.at(s.lowestAt),
+		PeakPerSecond: float64(s.packets.most) / peakWindow.Seconds(),
+	}
+	if s.denied > 0 {
+		e.FirstDenied = t.at(s.firstDenied)
+	}
+	if s.lockouts > 0 {
+		e.FirstLockout = t.at(s.firstLockout)
+	}
+	return e
+}
+
+func (t *trial) at(d time.Duration) time.Time { return t.start.Add(d).UTC() }
