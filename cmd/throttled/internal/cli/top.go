@@ -43,8 +43,6 @@ gateway answers it says so and tries again.`,
 	f := cmd.Flags()
 	f.BoolVar(&once, "once", false, "print the table once, as plain text")
 	f.Var(into(&every, "DUR", "1s", config.ParseTimeout), "every", "time between two looks")
-	client.Address = config.DefaultAdmin
-	f.Var(into(&client.Address, "ADDR", config.DefaultAdmin, admin.ParseAddress), "admin", "admin server of the gateway: host:port or unix:PATH")
-	addToken(f, &client.Token)
+	addClient(f, &client)
 	return cmd
 }
