@@ -26,10 +26,19 @@ func (e *Engine) janitor() {
 		defer ticker.Stop()
 		sample = ticker.C
 	}
+	var look <-chan time.Time
+	if e.logs() {
+		ticker := time.NewTicker(journalEvery)
+		defer ticker.Stop()
+		look = ticker.C
+	}
+	var j journal
 	for first := 0; ; {
 		select {
 		case <-e.stop:
 			return
+		case <-look:
+			j.write(e)
 		case <-sample:
 			ratio := e.cfg.Load.Ratio() // may take a while, for which the last one holds
 			e.refill.set(e.elapsed(), ratio)

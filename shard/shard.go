@@ -40,6 +40,7 @@ type shard struct {
 	seed    uint64 // of the hash
 
 	lockouts, overflowed, evicted, cleaned int64
+	longest                                Lockout // since LongestLockout was asked last
 
 	_ [64]byte // keeps the mutex of the next shard off this one's cache line
 }
@@ -198,6 +199,7 @@ func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64) 
 		d = rule.Escalate(&e.state, s.needHistory(e), at, d)
 		if d.Reason == policy.HardLockout {
 			s.lockouts++
+			s.noteLockout(e)
 			s.cleared(rule, e, at)
 		}
 	case d.Allowed && e.record != 0 && rule.ResetsOnSuccess():
