@@ -13,9 +13,8 @@ import (
 )
 
 // An addrLock holds a listen address for one gateway. The sockets that serve
-// have SO_REUSEPORT (gnet forces it for UDP), with which a second process would
-// bind without an error and take half of the traffic; so the address is held in
-// two ways:
+// have SO_REUSEPORT, with which a second process would bind without an error
+// and take half of the traffic; so the address is held in two ways:
 //
 //   - the guard, a name in the abstract socket namespace of the machine, which
 //     no two gateways can have, for as long as the gateway lives; the kernel

@@ -1,7 +1,6 @@
 package netx
 
 import (
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -55,7 +53,7 @@ func TestSecondGatewayIsRefused(t *testing.T) {
 	require.NoError(t, err, "an address that was just closed")
 }
 
-// gnet shares a UDP port with whoever sets SO_REUSEPORT too; we must not.
+// The loops share their port with whoever sets SO_REUSEPORT too; we must not.
 func TestForeignHolderIsRefused(t *testing.T) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
@@ -180,11 +178,11 @@ func TestCloseLeavesNothing(t *testing.T) {
 		fastest = min(fastest, time.Since(began))
 		require.NoError(t, g.Close(), "twice")
 	}
-	assert.Less(t, fastest, 400*time.Millisecond, "waited for gnet's poll of half a second")
+	assert.Less(t, fastest, 400*time.Millisecond, "waited for something")
 	require.Eventually(t, func() bool {
 		buf := make([]byte, 1<<20)
 		stacks := string(buf[:runtime.Stack(buf, true)])
-		return !strings.Contains(stacks, "netx.(*supervisor)") && !strings.Contains(stacks, "netx.(*replies)")
+		return !strings.Contains(stacks, "netx.(*fastPath)") && !strings.Contains(stacks, "netx.(*udpLoop)")
 	}, ioTimeout, time.Millisecond)
 	assert.LessOrEqual(t, openDescriptors(t), before)
 }
@@ -201,54 +199,4 @@ func TestLockTCP(t *testing.T) {
 	defer lock.release()
 	_, err = lockAddr(TCP, lock.addr)
 	require.ErrorContains(t, err, lock.addr.String()+" is held by another gateway")
-	// The serving sockets bind beside the probe.
-	s := newSupervisor("tcp://"+lock.addr.String(), &gnet.BuiltinEventEngine{}, textLog(io.Discard),
-		gnet.WithNumEventLoop(2), gnet.WithReusePort(true))
-	require.NoError(t, s.start())
-	lock.bound()
-	c, err := net.DialTimeout("tcp", lock.addr.String(), ioTimeout)
-	require.NoError(t, err)
-	require.NoError(t, c.Close())
-	s.stop()
-}
-
-// endless ends its engine a number of times, at the first tick.
-type endless struct {
-	gnet.BuiltinEventEngine
-	boots, left int
-}
-
-func (e *endless) OnBoot(gnet.Engine) gnet.Action { e.boots++; return gnet.None }
-
-func (e *endless) OnTick() (time.Duration, gnet.Action) {
-	if e.left > 0 {
-		e.left--
-		return time.Hour, gnet.Shutdown
-	}
-	return time.Hour, gnet.None
-}
-
-func TestSupervisorRestarts(t *testing.T) {
-	lock, err := lockAddr(UDP, netip.MustParseAddrPort("127.0.0.1:0"))
-	require.NoError(t, err)
-	defer lock.release()
-	var out syncBuffer
-	h := &endless{left: 2}
-	s := newSupervisor("udp://"+lock.addr.String(), h, textLog(&out), gnet.WithNumEventLoop(1))
-	require.NoError(t, s.start())
-	require.Eventually(t, func() bool { return s.restarts() == 2 }, ioTimeout, time.Millisecond)
-	s.stop()
-	s.stop()
-	assert.Equal(t, int64(2), s.restarts())
-	assert.Equal(t, 2, strings.Count(out.String(), "\n"), "more than a line for each restart: %s", out.String())
-}
-
-func TestSupervisorSaysWhyItDidNotStart(t *testing.T) {
-	held, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer held.Close()
-	s := newSupervisor("tcp://"+held.Addr().String(), &gnet.BuiltinEventEngine{}, textLog(io.Discard))
-	require.ErrorIs(t, s.start(), syscall.EADDRINUSE)
-	s.stop()
-	newSupervisor("tcp://127.0.0.1:0", &gnet.BuiltinEventEngine{}, textLog(io.Discard)).stop()
 }

@@ -3,7 +3,7 @@
 //
 //	client -> netx -> engine: may it pass? -> upstream
 //
-// StartGateway runs listeners that relay UDP, on gnet, and TCP to upstreams. The
+// StartGateway runs listeners that relay UDP and TCP to upstreams. The
 // gateway is built for Linux; on other systems it moves one datagram at a time
 // and does not splice.
 //

@@ -20,10 +20,9 @@ const (
 	fdsPerEchoConnection = fdsPerConnection + 1
 	// A connection that waits in the queue has no upstream yet.
 	fdsPerWaiter = 1
-	// Of an event loop: its socket, epoll and eventfd, and beside it those of
-	// the replies and one socket in quarantine; and the two of the listener's
-	// filter in the kernel.
-	fdsPerLoop = 9
+	// Of a UDP loop: its socket and epoll and one socket in quarantine; and the
+	// two of the listener's filter in the kernel.
+	fdsPerLoop = 5
 	// Kept free for connections that are accepted only to be turned away, for
 	// those that change hands, for the admin server, resolver and log files.
 	fdsReserve = 40

@@ -105,7 +105,6 @@ func (s *tcpServer) start() error {
 
 func (s *tcpServer) addr() netip.AddrPort { return s.cfg.Listen }
 func (s *tcpServer) active() int64        { return s.connections.Load() + int64(len(s.waiting)) }
-func (s *tcpServer) restarts() int64      { return 0 }
 
 // drain also ends those who wait: whoever is served goes on.
 func (s *tcpServer) drain() {

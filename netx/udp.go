@@ -27,9 +27,6 @@ type udpServer struct {
 	sessions atomic.Int64 // of all loops
 	draining atomic.Bool
 
-	toBind  atomic.Int32  // loops that have no socket yet
-	bound   chan struct{} // closed when all have one: now they may read
-	abort   chan struct{} // closed when one failed to get one
 	closing sync.Once
 
 	fullGate, errorGate logGate
@@ -53,8 +50,6 @@ func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		lock:     lock,
 		upstream: upstream,
 		base:     time.Now(),
-		bound:    make(chan struct{}),
-		abort:    make(chan struct{}),
 		send:     upstreamConn.send,
 	}, nil
 }
@@ -69,46 +64,33 @@ func resolveUDP(hostport string) (netip.AddrPort, error) {
 }
 
 func (s *udpServer) start() error {
-	n := s.pathCount()
-	s.toBind.Store(int32(n))
 	s.filter = s.kernelFilter(s.cfg)
-	results := make(chan error, n)
-	for range n {
-		l, err := newUDPLoop(s)
-		if err != nil {
-			return errors.Join(err, s.close())
-		}
-		s.loops = append(s.loops, l)
+	if err := s.bind(); err != nil {
+		return errors.Join(err, s.close())
 	}
+	s.lock.bound()
 	for _, l := range s.loops {
-		go func() { results <- l.start() }()
-	}
-	var first error
-	for range n {
-		if err := <-results; err != nil && first == nil {
-			first = err
-			close(s.abort)
+		if err := l.serve(); err != nil {
+			return errors.Join(fmt.Errorf("%v: %w", s.cfg.Listen, err), s.close())
 		}
-	}
-	if first != nil {
-		return errors.Join(fmt.Errorf("%v: %w", s.cfg.Listen, first), s.close())
 	}
 	return nil
 }
 
-// awaitOthers returns when every loop has its socket, so that none reads while
-// the kernel's hash still changes. It is false when one of them failed.
-func (s *udpServer) awaitOthers() bool {
-	if s.toBind.Add(-1) == 0 {
-		s.lock.bound()
-		close(s.bound)
+// bind binds the sockets of all loops before one of them reads, while the
+// kernel's hash still changes.
+func (s *udpServer) bind() error {
+	for range s.pathCount() {
+		l, err := newUDPLoop(s)
+		if err != nil {
+			return err
+		}
+		s.loops = append(s.loops, l)
+		if err := l.path.bind(); err != nil {
+			return fmt.Errorf("%v: %w", s.cfg.Listen, err)
+		}
 	}
-	select {
-	case <-s.bound:
-		return true
-	case <-s.abort:
-		return false
-	}
+	return nil
 }
 
 // now is the time since the server was made, in nanoseconds.
@@ -117,13 +99,6 @@ func (s *udpServer) now() int64 { return int64(time.Since(s.base)) }
 func (s *udpServer) addr() netip.AddrPort { return s.cfg.Listen }
 func (s *udpServer) drain()               { s.draining.Store(true) }
 func (s *udpServer) active() int64        { return s.sessions.Load() }
-
-func (s *udpServer) restarts() (n int64) {
-	for _, l := range s.loops {
-		n += l.path.restarts()
-	}
-	return n
-}
 
 func (s *udpServer) report() ListenerReport {
 	r := newReport(s.cfg)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -137,42 +136,6 @@ func testUDPOutOfDescriptors(t *testing.T, on path) {
 
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	exchange(t, late, []byte("now"))
-	assert.Zero(t, g.Restarts())
-}
-
-// The engine of a listener ends though nobody stopped it: the sessions stay.
-func TestUDPEngineRestarts(t *testing.T) {
-	up := manualUpstream(t, "127.0.0.1:0")
-	g := startUDP(t, newEngine(t, unlimited), up.LocalAddr().String(), UDPOptions{})
-	c := dialUDP(t, "", g.Addrs()[0])
-	send(t, c, []byte("a"))
-	_, port := readFrom(t, up)
-	loops := g.servers[0].(*udpServer).loops
-	for _, l := range loops {
-		super := l.path.(*fastPath).super
-		super.mu.Lock()
-		eng := super.engine
-		super.mu.Unlock()
-		super.halt(eng)
-	}
-	require.Eventually(t, func() bool { return g.Restarts() == int64(len(loops)) }, ioTimeout, time.Millisecond)
-	// The sockets are new, so the kernel may send the client to another loop
-	// and so into another session; once there it stays.
-	require.Eventually(t, func() bool {
-		send(t, c, []byte("b"))
-		require.NoError(t, up.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-		_, from, err := up.ReadFromUDPAddrPort(make([]byte, 10))
-		if err != nil {
-			return false
-		}
-		port = from
-		return true
-	}, ioTimeout, time.Millisecond)
-	_, err := up.WriteToUDPAddrPort([]byte("answer"), port)
-	require.NoError(t, err)
-	got, ok := receive(t, c, ioTimeout)
-	require.True(t, ok)
-	assert.Equal(t, "answer", string(got))
 }
 
 func TestUDPSocketOptions(t *testing.T) {
@@ -180,15 +143,10 @@ func TestUDPSocketOptions(t *testing.T) {
 	loops := g.servers[0].(*udpServer).loops
 	require.Len(t, loops, loopCount())
 	for _, l := range loops {
-		super := l.path.(*fastPath).super
-		super.mu.Lock()
-		fd, err := super.engine.Dup()
-		super.mu.Unlock()
-		require.NoError(t, err)
-		defer unix.Close(fd)
+		fd := l.path.(*fastPath).listen
 		gro, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO)
 		require.NoError(t, err)
-		assert.Zero(t, gro, "gnet would take glued datagrams for one")
+		assert.Zero(t, gro, "glued datagrams would be taken for one")
 		port, err := boundPort(fd)
 		require.NoError(t, err)
 		assert.Equal(t, g.Addrs()[0].Port(), port)

@@ -41,13 +41,13 @@ type udpLoop struct {
 // A udpPath is a way of moving datagrams between the sockets of a loop. There
 // is a fast one for Linux and a plain one for every system.
 type udpPath interface {
-	// start binds the listening socket, and reads it once awaitOthers says so.
-	start() error
+	// bind binds the listening socket, serve begins to read it.
+	bind() error
+	serve() error
 	// stop ends all that calls the loop. close frees the rest, once the
 	// sessions are gone.
 	stop()
 	close()
-	restarts() int64
 	// dial makes the socket of a session. Replies are carried from watch on
 	// and no longer after unwatch. They want the loop's mu.
 	dial() (upstreamConn, error)
@@ -91,9 +91,9 @@ func newUDPLoop(s *udpServer) (*udpLoop, error) {
 	return l, err
 }
 
-func (l *udpLoop) start() error {
+func (l *udpLoop) serve() error {
 	l.done.Go(l.sweep)
-	return l.path.start()
+	return l.path.serve()
 }
 
 // stop ends both directions and closes every socket.

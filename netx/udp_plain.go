@@ -15,14 +15,14 @@ import (
 // the system has no room for; a write waits for it.
 type plainPath struct {
 	loop    *udpLoop
-	listen  *net.UDPConn // nil until start has bound it
+	listen  *net.UDPConn // nil until it is bound
 	clients sync.WaitGroup
 	replies sync.WaitGroup
 }
 
 func newPlainPath(l *udpLoop) (udpPath, error) { return &plainPath{loop: l}, nil }
 
-func (p *plainPath) start() (err error) {
+func (p *plainPath) bind() (err error) {
 	p.loop.lock.bound() // this socket shares its port with nobody
 	listen := p.loop.cfg.Listen
 	if p.listen, err = net.ListenUDP(udpNetwork(listen), net.UDPAddrFromAddrPort(listen)); err != nil {
@@ -30,9 +30,11 @@ func (p *plainPath) start() (err error) {
 	}
 	_ = p.listen.SetReadBuffer(socketBuffer)
 	_ = p.listen.SetWriteBuffer(socketBuffer)
-	if p.loop.awaitOthers() {
-		p.clients.Go(p.fromClients)
-	}
+	return nil
+}
+
+func (p *plainPath) serve() error {
+	p.clients.Go(p.fromClients)
 	return nil
 }
 
@@ -51,8 +53,7 @@ func (p *plainPath) stop() {
 	p.clients.Wait()
 }
 
-func (p *plainPath) close()          { p.replies.Wait() }
-func (p *plainPath) restarts() int64 { return 0 }
+func (p *plainPath) close() { p.replies.Wait() }
 
 func (p *plainPath) fromClients() {
 	var one [1]datagram

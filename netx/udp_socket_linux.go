@@ -27,14 +27,7 @@ func (p *fastPath) dial() (upstreamConn, error) {
 	return &fastConn{path: p, fd: fd}, nil
 }
 
-// send never blocks. A single datagram costs less without a message header.
 func (c *fastConn) send(ps [][]byte) (int, error) {
-	if len(ps) == 1 {
-		if err := unix.Send(c.fd, ps[0], unix.MSG_DONTWAIT); err != nil {
-			return 0, err
-		}
-		return 1, nil
-	}
 	out := &c.path.out
 	for _, p := range ps {
 		out.add(p, nil)
@@ -61,20 +54,19 @@ func udpSocket(a netip.Addr) (fd int, err error) {
 	return fd, os.NewSyscallError("socket", err)
 }
 
-// listenWildcard makes a listening socket of many that share their port, which
-// says of each datagram where it was sent to.
-func listenWildcard(a netip.AddrPort) (fd int, err error) {
+// listenUDP makes a listening socket of many that share their port.
+func listenUDP(a netip.AddrPort) (fd int, err error) {
 	if fd, err = udpSocket(a.Addr()); err != nil {
 		return -1, err
 	}
-	if err = bindWildcard(fd, a); err != nil {
+	if err = bindShared(fd, a); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
 }
 
-func bindWildcard(fd int, a netip.AddrPort) error {
+func bindShared(fd int, a netip.AddrPort) error {
 	set := func(level, opt, value int) error {
 		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, opt, value))
 	}
@@ -92,8 +84,12 @@ func bindWildcard(fd int, a netip.AddrPort) error {
 	if err := set(unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer); err != nil {
 		return err
 	}
-	if err := askPktinfo(fd, a.Addr()); err != nil {
-		return err
+	// More than the kernel's ordinary limit, where we may; else it stays.
+	_ = set(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)
+	if a.Addr().IsUnspecified() {
+		if err := askPktinfo(fd, a.Addr()); err != nil {
+			return err
+		}
 	}
 	return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(a)))
 }
