@@ -2,6 +2,7 @@ package netx
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -116,8 +117,9 @@ func (p *fastPath) close() {
 	_ = p.ready.Close()
 }
 
-// drain relays what waits at the listening socket.
-func (p *fastPath) drain() {
+// drain relays what waits at the listening socket, and says whether there may
+// be more.
+func (p *fastPath) drain() (more bool) {
 	for range rounds {
 		n, err := p.in.receive(p.listen, 0, batchSize)
 		if err != nil && err != unix.EAGAIN {
@@ -128,9 +130,10 @@ func (p *fastPath) drain() {
 		}
 		p.loop.relay(p.batch[:n])
 		if n < batchSize {
-			return
+			return false
 		}
 	}
+	return true
 }
 
 func (p *fastPath) received(i int) datagram {
@@ -153,7 +156,9 @@ func (p *fastPath) run(ready syscall.RawConn) {
 		if err != nil {
 			return
 		}
-		p.turn(p.events[:n])
+		if p.turn(p.events[:n]) {
+			runtime.Gosched() // the wait may be none, and this the only core
+		}
 	}
 }
 
@@ -169,8 +174,8 @@ func (p *fastPath) poll() int {
 }
 
 // turn relays replies, all of them with one system call where that is possible,
-// and then what clients have sent.
-func (p *fastPath) turn(events []unix.EpollEvent) {
+// and then what clients have sent. It says whether clients have sent more.
+func (p *fastPath) turn(events []unix.EpollEvent) (more bool) {
 	p.loop.mu.Lock()
 	defer p.loop.mu.Unlock()
 	now := p.loop.now()
@@ -183,9 +188,7 @@ func (p *fastPath) turn(events []unix.EpollEvent) {
 		}
 	}
 	p.flush()
-	if clients {
-		p.drain()
-	}
+	return clients && p.drain()
 }
 
 // take puts what a session's upstream has sent into the outbox, in which it is
