@@ -23,9 +23,9 @@ const acceptRetry = 10 * time.Millisecond
 // upstream, at once or after it has waited for a place. So no more than one
 // connection is ever undecided, however many arrive.
 //
-// Unlike UDP it runs on package net and not on gnet, which can neither pause
-// reading nor bound what it buffers: a connection would have to leave its loop,
-// and what that costs is more than all of the rest that a short one costs here.
+// It runs on package net and not on gnet, which can neither pause reading nor
+// bound what it buffers: a connection would have to leave its loop, and what
+// that costs is more than all of the rest that a short one costs here.
 //
 // In the counters a packet is a connection. It ends as forwarded once the
 // upstream has answered, or as dropped for one reason.
