@@ -147,13 +147,13 @@ func (p *fastPath) received(i int) datagram {
 
 // run relays until stop lets the wait end.
 func (p *fastPath) run(ready syscall.RawConn) {
+	var n int
+	look := func(uintptr) bool { // made once: it escapes
+		n = p.poll()
+		return n > 0
+	}
 	for {
-		var n int
-		err := ready.Read(func(uintptr) bool {
-			n = p.poll()
-			return n > 0
-		})
-		if err != nil {
+		if ready.Read(look) != nil {
 			return
 		}
 		if p.turn(p.events[:n]) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,28 +40,57 @@ func receiving(l *lab.Lab, r *result.Report, o options) error {
 	}
 	for range o.rounds {
 		for i, g := range gateways {
-			received, cpu, err := receive(g, floods[i], o.slice)
+			each, err := backlogs(g, floods[i], o.slice)
 			if err != nil {
 				return err
 			}
-			r.Figure("receive only: CPU of a packet", "ns", bare).Add(g.Name, float64(cpu)/float64(received))
-			r.Figure("receive only: received", "1000/s", bare).Add(g.Name, float64(received)/o.slice.Seconds()/1000)
+			r.Figure("receive only, saturated: CPU of a packet", "ns", bare).Add(g.Name, each)
 		}
 	}
 	return nil
 }
 
-// receive floods a gateway and counts what it has read: all that the kernel has
-// not dropped at its socket.
-func receive(g *peer.Gateway, f *load.Flood, d time.Duration) (received uint64, cpu time.Duration, err error) {
+// fill is how long the queue of a gateway is filled, and drained several times
+// what the slowest takes to empty it.
+const (
+	fill    = 20 * time.Millisecond
+	drained = 100 * time.Millisecond
+)
+
+// backlogs is the CPU time of a packet of which so many others wait that the
+// gateway does not find the end of them: it is stopped while they are sent. A
+// load that has but one core is not fast enough to do that to a gateway that runs.
+func backlogs(g *peer.Gateway, f *load.Flood, d time.Duration) (each float64, err error) {
+	var packets uint64
+	var cpu time.Duration
+	for end := time.Now().Add(d); packets == 0 || time.Now().Before(end); {
+		n, t, err := backlog(g, f)
+		if err != nil {
+			return 0, err
+		}
+		packets += n
+		cpu += t
+	}
+	return float64(cpu) / float64(packets), nil
+}
+
+// backlog stops a gateway, fills its queue and measures it while it empties that:
+// all that the kernel has not dropped at its socket.
+func backlog(g *peer.Gateway, f *load.Flood) (received uint64, cpu time.Duration, err error) {
 	before, err := g.Drops()
 	if err != nil {
 		return 0, 0, err
 	}
-	var flooded load.Flooded
-	cpu, err = g.CPUOf(func() (err error) {
-		flooded, err = f.Run(d, nil)
-		time.Sleep(20 * time.Millisecond) // for what is queued still
+	if err := g.Pause(); err != nil {
+		return 0, 0, err
+	}
+	flooded, err := f.Run(fill, nil)
+	if err != nil {
+		return 0, 0, errors.Join(err, g.Resume())
+	}
+	cpu, err = g.CPUOf(func() error {
+		err := g.Resume()
+		time.Sleep(drained)
 		return err
 	})
 	if err != nil {

@@ -65,6 +65,12 @@ func (p *Process) CPU() (time.Duration, error) {
 	return d, nil
 }
 
+// Pause stops the process until Resume.
+func (p *Process) Pause() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets the process go on.
+func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
 // Await asks ready again and again until it is true, and gives up after ten
 // seconds or when the process has ended.
 func (p *Process) Await(ready func() bool) error {
