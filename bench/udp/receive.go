@@ -50,11 +50,11 @@ func receiving(l *lab.Lab, r *result.Report, o options) error {
 	return nil
 }
 
-// fill is how long the queue of a gateway is filled, and drained several times
-// what the slowest takes to empty it.
+// fill is how long the queue of a gateway is filled; settle is time for what it
+// has read last.
 const (
-	fill    = 20 * time.Millisecond
-	drained = 100 * time.Millisecond
+	fill   = 20 * time.Millisecond
+	settle = 2 * time.Millisecond
 )
 
 // backlogs is the CPU time of a packet of which so many others wait that the
@@ -89,8 +89,11 @@ func backlog(g *peer.Gateway, f *load.Flood) (received uint64, cpu time.Duration
 		return 0, 0, errors.Join(err, g.Resume())
 	}
 	cpu, err = g.CPUOf(func() error {
-		err := g.Resume()
-		time.Sleep(drained)
+		if err := g.Resume(); err != nil {
+			return err
+		}
+		err := g.Await(g.Idle)
+		time.Sleep(settle)
 		return err
 	})
 	if err != nil {

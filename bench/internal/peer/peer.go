@@ -124,6 +124,12 @@ func (g *Gateway) Drops() (uint64, error) {
 	return s.Drops, err
 }
 
+// Idle says whether everything that came to a UDP gateway's socket has been read.
+func (g *Gateway) Idle() bool {
+	s, err := proc.Bound(g.Network, g.Listen.Port())
+	return err == nil && s.Queued == 0
+}
+
 // CPUOf measures the gateway's CPU time while f runs.
 func (g *Gateway) CPUOf(f func() error) (time.Duration, error) {
 	before, err := g.CPU()

@@ -23,12 +23,12 @@ func TestParseSchedstat(t *testing.T) {
 func TestParseSockets(t *testing.T) {
 	const udp = `   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
   377: 0100007F:1B58 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 3818036 2 000000005def323b 12
-  378: 00000000:1B58 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 3818037 2 000000005def323c 30
+  378: 00000000:1B58 00000000:0000 07 00000000:00000300 00:00000000 00000000     0        0 3818037 2 000000005def323c 30
   379: 0100007F:1B59 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 3818038 2 000000005def323d 400
 `
 	s, err := parseSockets(udp, 7000)
 	require.NoError(t, err)
-	assert.Equal(t, Sockets{Bound: 2, Drops: 42}, s)
+	assert.Equal(t, Sockets{Bound: 2, Queued: 0x300, Drops: 42}, s)
 	const tcp = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1B58 00000000:0000 0A 00000000:00000001 00:00000000 00000000     0        0 3818037 2 000000008d263474 100 0 0 10 0
    1: 0100007F:1B58 0100007F:86FC 06 00000000:00000000 03:00000D91 00000000     0        0 0 3 00000000f695f6e1

@@ -9,8 +9,9 @@ import (
 
 // Sockets are those of a network namespace that are bound to a local port.
 type Sockets struct {
-	Bound int    // a connection counts too, a connection in TIME_WAIT does not
-	Drops uint64 // datagrams that the kernel dropped at them: full buffers, and filters
+	Bound  int    // a connection counts too, a connection in TIME_WAIT does not
+	Queued uint64 // bytes of datagrams, the kernel's own included, that nobody has read yet
+	Drops  uint64 // datagrams that the kernel dropped at them: full buffers, and filters
 }
 
 // Bound looks a port up in /proc/net; network is udp or tcp, IPv4.
@@ -51,6 +52,12 @@ func parseSockets(table string, port uint16) (s Sockets, err error) {
 		}
 		s.Bound++
 		if counts {
+			_, hex, _ = strings.Cut(fields[4], ":") // behind what is to be sent
+			queued, err := strconv.ParseUint(hex, 16, 64)
+			if err != nil {
+				return s, fmt.Errorf("line %d: %w", i+2, err)
+			}
+			s.Queued += queued
 			drops, err := strconv.ParseUint(fields[len(fields)-1], 10, 64)
 			if err != nil {
 				return s, fmt.Errorf("line %d: %w", i+2, err)
