@@ -27,7 +27,9 @@ func drawSources(l *lab.Lab, o options) error {
 			return err
 		}
 		for _, line := range r.Figure(title(n, saturated)+": "+cpuName, "ns", nginxName).Lines {
-			chart.Add(line.Who, float64(n), line.Samples)
+			if line.Who != plainName { // out of proportion where it cannot keep up
+				chart.Add(line.Who, float64(n), line.Samples)
+			}
 		}
 	}
 	return result.WriteFile(o.out, "udp-sources.svg", chart.SVG())

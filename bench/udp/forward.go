@@ -21,6 +21,9 @@ const (
 	paced     = "paced"
 )
 
+// plainName is the gateway without batches.
+const plainName = "gnet, a datagram at a time"
+
 // forwarding measures round trips of n clients.
 func forwarding(l *lab.Lab, r *result.Report, o options, n int, ways ...string) error {
 	upstream, err := load.StartEcho()
@@ -29,7 +32,7 @@ func forwarding(l *lab.Lab, r *result.Report, o options, n int, ways ...string) 
 	}
 	defer upstream.Close()
 	gateways, err := peer.StartAll(l, "udp", upstream.Addr, r.Missing, peer.Nginx(),
-		peer.Throttled("throttled", peer.Plenty), peer.Plain("gnet, a datagram at a time", "relay", peer.Plenty))
+		peer.Throttled("throttled", peer.Plenty), peer.Plain(plainName, "relay", peer.Plenty))
 	if err != nil {
 		return err
 	}
