@@ -71,7 +71,7 @@ func (s *shard) rule(i uint16) *tally {
 // An entry is an endpoint under a policy, 56 bytes.
 type entry struct {
 	hi, lo uint64
-	id     uint32 // the port and the policy; changed with sync/atomic, for touch
+	id     uint32 // the port and the policy
 	record uint32 // 1 + the slot of its record, 0 = none; free slots: the next free one
 	state  policy.State
 }
@@ -138,8 +138,7 @@ func (s *shard) insert(rule *policy.Rule, hash uint64, k Key, at policy.Instant)
 	}
 	s.index.put(hash, slot)
 	e := s.entries.at(slot)
-	e.hi, e.lo, e.record, e.state = k.Hi, k.Lo, 0, rule.New(at)
-	atomic.StoreUint32(&e.id, k.id())
+	*e = entry{hi: k.Hi, lo: k.Lo, id: k.id(), state: rule.New(at)}
 	if rule.HasBytes() {
 		*s.needHistory(e) = rule.NewHistory(at)
 	}
@@ -164,7 +163,7 @@ func (s *shard) remove(slot uint32) {
 		return s.entries.at(slot).key().hash(s.seed)
 	})
 	s.dropHistory(e)
-	atomic.StoreUint32(&e.id, freeSlot)
+	e.id = freeSlot
 	s.entries.give(slot)
 }
 
