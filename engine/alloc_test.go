@@ -86,6 +86,15 @@ func TestAllocations(t *testing.T) {
 			out := make([]policy.Decision, len(reqs))
 			return func() { e.EvaluateBatch(reqs, out) }
 		},
+		"denied": func(t *testing.T) func() {
+			e := newEngine(t, engine.Config{Default: policy.Policy{DryRun: true}})
+			require.NoError(t, e.Deny(prefix("192.0.2.0/24")))
+			return func() {
+				if e.Evaluate(client).Allowed || !e.Denies(client.Addr()) || !e.DryRun(0) {
+					t.Error("not as the test wants it")
+				}
+			}
+		},
 		"bytes": func(t *testing.T) func() {
 			e := newEngine(t, engine.Config{Default: withBytes})
 			return func() { e.TakeBytes(client, 0, 10) }

@@ -14,6 +14,9 @@ type Request struct {
 	Endpoint netip.AddrPort
 	Policy   PolicyID
 	Bytes    int // payload; a negative number is an invalid request
+	// NoLockout is for an endpoint that may not be who sent this: a denial is
+	// soft and counts towards no lockout. A lockout that there is holds.
+	NoLockout bool
 }
 
 // Evaluate decides on one packet, connection or request under the default
@@ -29,7 +32,7 @@ func (e *Engine) Evaluate(ep netip.AddrPort) policy.Decision {
 // like an invalid address.
 func (e *Engine) EvaluatePolicy(ep netip.AddrPort, id PolicyID) policy.Decision {
 	at, s := e.now()
-	return e.decide(ep, id, 0, at, s)
+	return e.decide(ep, id, at, s)
 }
 
 // EvaluateBatch decides on the requests in their order, at one reading of the
@@ -61,7 +64,7 @@ func (e *Engine) decideAll(reqs []Request, out []policy.Decision, at policy.Inst
 	for i := range reqs {
 		r := &reqs[i]
 		asks[i].Key, out[i], asks[i].Skip = e.ask(r.Endpoint, r.Policy, r.Bytes, at)
-		asks[i].Bytes = int64(r.Bytes)
+		asks[i].Bytes, asks[i].Soft = int64(r.Bytes), r.NoLockout
 	}
 	e.invalid.Add(int64(e.table.DecideAll(asks[:len(reqs)], at, out)))
 	for i := range reqs {
@@ -71,15 +74,15 @@ func (e *Engine) decideAll(reqs []Request, out []policy.Decision, at policy.Inst
 	}
 }
 
-func (e *Engine) decide(ep netip.AddrPort, id PolicyID, n int, at policy.Instant, s *segment) policy.Decision {
+func (e *Engine) decide(ep netip.AddrPort, id PolicyID, at policy.Instant, s *segment) policy.Decision {
 	if e.closed.Load() {
 		return policy.Decision{Reason: policy.HardLockout}
 	}
-	k, d, done := e.ask(ep, id, n, at)
+	k, d, done := e.ask(ep, id, 0, at)
 	if done {
 		return d
 	}
-	d, ok := e.table.Decide(k, at, int64(n))
+	d, ok := e.table.Decide(k, at, 0)
 	if !ok {
 		return e.refuse()
 	}
@@ -110,6 +113,14 @@ func (e *Engine) ask(ep netip.AddrPort, id PolicyID, n int, at policy.Instant) (
 func (e *Engine) refuse() policy.Decision {
 	e.invalid.Add(1)
 	return policy.Decision{Reason: policy.HardLockout}
+}
+
+// DryRun reports whether the policy is a dry run, so that what is denied under it
+// is to pass. It is not of an unknown policy, nor after Close. It is for those
+// who were denied, who hardly notice what it costs.
+func (e *Engine) DryRun(id PolicyID) bool {
+	r := e.names.Load().rule(id)
+	return r != nil && r.DryRun() && !e.closed.Load()
 }
 
 // LimitsBytes reports whether the policy has a byte budget.

@@ -58,6 +58,9 @@ func (e *Engine) logLockouts(n int64) {
 		args = append(args, "worst", e.endpoint(l.Key), "locked_for", time.Duration(max(0, l.Until-at.Now)).Round(time.Millisecond).String())
 		if rule := e.names.Load().rule(PolicyID(l.Key.Policy)); rule != nil {
 			args = append(args, "policy", rule.Policy().Name)
+			if rule.DryRun() {
+				args = append(args, "dry_run", true)
+			}
 		}
 	}
 	e.cfg.Logger.Info("endpoints locked out", args...)

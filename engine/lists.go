@@ -39,23 +39,28 @@ func (l listed) active(now int64) bool { return l.exempt || l.denied || l.banned
 
 func (l listed) bannedAt(now int64) bool { return l.banned && now < l.until }
 
-// decide decides on an address by the longest prefix that holds it. An ended
-// ban is looked through: it may hide a shorter prefix until it is swept out.
+// decide decides on an address.
 func (l *lists) decide(addr netip.Addr, now int64) (d policy.Decision, ok bool) {
-	addr = addr.Unmap().WithZone("")
-	rule, ok := l.prefixes.Lookup(addr)
+	rule, ok := l.rule(addr, now)
 	if !ok {
 		return d, false
 	}
-	if rule.active(now) {
-		return rule.decision(now), true
+	return rule.decision(now), true
+}
+
+// rule is what the longest prefix says that holds an address. An ended ban is
+// looked through: it may hide a shorter prefix until it is swept out.
+func (l *lists) rule(addr netip.Addr, now int64) (rule listed, ok bool) {
+	addr = addr.Unmap().WithZone("")
+	if rule, ok = l.prefixes.Lookup(addr); !ok || rule.active(now) {
+		return rule, ok
 	}
 	for _, rule := range l.prefixes.Supernets(netip.PrefixFrom(addr, addr.BitLen())) {
 		if rule.active(now) {
-			return rule.decision(now), true
+			return rule, true
 		}
 	}
-	return d, false
+	return listed{}, false
 }
 
 func (l listed) decision(now int64) policy.Decision {

@@ -50,8 +50,9 @@ func (r *Replay) Advance(to time.Time) bool {
 
 // Decide is EvaluateBatch for a single request.
 func (r *Replay) Decide(q Request) policy.Decision {
-	at, s := r.now()
-	return r.decide(q.Endpoint, q.Policy, q.Bytes, at, s)
+	reqs, out := [1]Request{q}, [1]policy.Decision{}
+	r.EvaluateBatch(reqs[:], out[:])
+	return out[0]
 }
 
 // Key is what the packets of an endpoint under a policy have in common.

@@ -59,6 +59,7 @@ type PolicyReport struct {
 	Allowed            int64
 	SoftThrottled      int64
 	HardLocked         int64
+	DryRun             bool `json:",omitempty"` // what is denied passes
 }
 
 // An EndpointReport is what is known of an endpoint under a policy.
@@ -69,6 +70,7 @@ type EndpointReport struct {
 	SoftViolations int   // denials in the open window
 	LockedForMs    int64 // left of a lockout, rounded up
 	Denied         int64 // packets, since the endpoint was last forgotten
+	DryRun         bool  `json:",omitempty"` // of the policy: what is denied passes
 }
 
 // Report returns the engine's report. It copies what it looks at, a few entries
@@ -134,6 +136,7 @@ func (r *Report) addPolicy(rule *policy.Rule, c shard.Counts) {
 			RefillPerSecond:    p.Packets.RefillPerSecond,
 			TokenScale:         p.Packets.Scale,
 			HardLockoutSeconds: lockoutSeconds(p),
+			DryRun:             p.DryRun,
 		})
 	}
 	row := &r.Policies[i]
@@ -217,9 +220,11 @@ func worse(a, b shard.Row) int {
 
 func (e *Engine) endpointReport(row shard.Row) EndpointReport {
 	left := time.Duration(max(0, row.State.LockedUntil-row.At.Now))
+	p := row.Rule.Policy()
 	return EndpointReport{
 		Endpoint:       e.endpoint(row.Key),
-		Policy:         row.Rule.Policy().Name,
+		Policy:         p.Name,
+		DryRun:         p.DryRun,
 		Tokens:         row.Rule.Tokens(&row.State, row.At),
 		SoftViolations: row.Rule.Violations(&row.History, row.At),
 		LockedForMs:    int64(left/time.Millisecond) + min(1, int64(left%time.Millisecond)),

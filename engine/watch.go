@@ -24,7 +24,8 @@ type watch struct {
 //     begins with every prefix that is listed already.
 //   - With lifted, after Unban and SetPolicies, where lockouts may have ended
 //     before their time: those of the endpoint that p is an address of, those
-//     of all endpoints where p is the zero Prefix.
+//     of all endpoints where p is the zero Prefix. After SetPolicies, which gives
+//     that, a policy may also have become a dry run, or have ceased to be one.
 //
 // Nothing is told of what ends by itself when its time has come, nor of lockouts
 // that begin.
@@ -73,11 +74,11 @@ func (e *Engine) Listed(p netip.Prefix) (exempt bool, banned time.Duration) {
 	return rule.exempt, banned
 }
 
-// LockedFor returns what is left of the endpoint's lockout under the policy, 0
-// where there is none. It does not look at bans and exemptions, and neither
-// charges nor counts anything.
+// LockedFor returns how much longer a lockout keeps the endpoint out under the
+// policy: 0 where there is none and where the policy is a dry run. It does not
+// look at bans and exemptions, and neither charges nor counts anything.
 func (e *Engine) LockedFor(ep netip.AddrPort, id PolicyID) time.Duration {
-	if !ep.IsValid() || id > maxPolicyID {
+	if !ep.IsValid() || id > maxPolicyID || e.DryRun(id) {
 		return 0
 	}
 	at, _ := e.now()
@@ -86,6 +87,17 @@ func (e *Engine) LockedFor(ep netip.AddrPort, id PolicyID) time.Duration {
 		return 0
 	}
 	return time.Duration(max(0, row.State.LockedUntil-row.At.Now))
+}
+
+// Denies reports whether it is the list of the denied that keeps an address out,
+// by the longest prefix that holds it; not where a ban of a longer one does.
+func (e *Engine) Denies(a netip.Addr) bool {
+	l := e.lists.Load()
+	if l == nil {
+		return false
+	}
+	rule, ok := l.rule(a, e.elapsed())
+	return ok && rule.denied && !rule.exempt
 }
 
 // Config returns what New was given, with the defaults for what was zero. The

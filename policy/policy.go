@@ -52,6 +52,10 @@ type Policy struct {
 	// are tested before either is charged.
 	Bytes      *tokenbucket.Limit
 	Escalation Escalation
+	// DryRun makes this a trial: everything is decided and counted as ever, and
+	// whoever acts on the decisions lets pass what is denied, by a ban or the
+	// list of the denied, too. [Rule] does not look at it.
+	DryRun bool
 }
 
 // An Escalation says when soft throttling turns into a lockout. The zero value

@@ -68,6 +68,9 @@ func (p Policy) Compile() (*Rule, error) {
 // Policy returns the policy with its zero fields filled in.
 func (r *Rule) Policy() Policy { return r.policy.WithDefaults() }
 
+// DryRun reports whether the policy is a dry run.
+func (r *Rule) DryRun() bool { return r.policy.DryRun }
+
 // HasBytes reports whether there is a byte budget, so that every endpoint
 // needs a History.
 func (r *Rule) HasBytes() bool { return r.hasBytes }

@@ -12,6 +12,7 @@ type Ask struct {
 	Key   Key
 	Bytes int64 // payload, at least 0
 	Skip  bool  // leave the packet out
+	Soft  bool  // a denial counts towards no lockout
 	hash  uint64
 }
 
@@ -38,7 +39,7 @@ func (t *Table) DecideAll(asks []Ask, at policy.Instant, out []policy.Decision) 
 		}
 		s := t.shardOf(a.hash)
 		s.mu.Lock()
-		d, ok := t.decide(s, a.hash, a.Key, at, a.Bytes)
+		d, ok := t.decide(s, a.hash, a.Key, at, a.Bytes, a.Soft)
 		s.mu.Unlock()
 		if !ok {
 			d.Reason = policy.HardLockout

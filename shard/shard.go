@@ -191,10 +191,11 @@ func (s *shard) dropHistory(e *entry) {
 	}
 }
 
-func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64) policy.Decision {
+// decide decides; where soft, a denial is not counted.
+func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64, soft bool) policy.Decision {
 	d := rule.Take(&e.state, s.history(e), at, n)
 	switch {
-	case d.Reason == policy.SoftThrottle && rule.Escalates():
+	case d.Reason == policy.SoftThrottle && rule.Escalates() && !soft:
 		d = rule.Escalate(&e.state, s.needHistory(e), at, d)
 		if d.Reason == policy.HardLockout {
 			s.lockouts++

@@ -83,10 +83,10 @@ func (t *Table) shardOf(hash uint64) *shard { return &t.shards[hash&uint64(len(t
 func (t *Table) Decide(k Key, at policy.Instant, n int64) (d policy.Decision, ok bool) {
 	s, hash := t.lock(k)
 	defer s.mu.Unlock()
-	return t.decide(s, hash, k, at, n)
+	return t.decide(s, hash, k, at, n, false)
 }
 
-func (t *Table) decide(s *shard, hash uint64, k Key, at policy.Instant, n int64) (d policy.Decision, ok bool) {
+func (t *Table) decide(s *shard, hash uint64, k Key, at policy.Instant, n int64, soft bool) (d policy.Decision, ok bool) {
 	r := s.rule(k.Policy)
 	if r == nil {
 		return policy.Decision{}, false
@@ -97,7 +97,7 @@ func (t *Table) decide(s *shard, hash uint64, k Key, at policy.Instant, n int64)
 		e = t.make(s, r.rule, hash, k, at)
 	}
 	if e != nil {
-		d = s.decide(r.rule, e, at, n)
+		d = s.decide(r.rule, e, at, n, soft)
 	} else {
 		d = t.whenFull(s, r.rule, k, at, n)
 	}
