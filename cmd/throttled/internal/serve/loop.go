@@ -25,8 +25,12 @@ func (p *process) loop(signals <-chan os.Signal) {
 	defer stopReports()
 	waits, stopWaits := every(progress)
 	defer stopWaits()
+	signs, stopSigns := every(p.supervisor.alive)
+	defer stopSigns()
 	for {
 		select {
+		case <-signs:
+			p.isAlive()
 		case <-reports:
 			p.lines.write(p.report())
 		case <-waits:
@@ -76,6 +80,7 @@ func (p *process) drain() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.grace)
 	p.drained, p.stopDrain = make(chan error, 1), cancel
+	p.stopping()
 	p.drains.Go(func() { p.drained <- p.gateway.Drain(ctx) })
 }
 

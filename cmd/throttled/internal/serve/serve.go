@@ -35,6 +35,8 @@ type process struct {
 	state   *state.Keeper     // nil = none
 	lines   *lines
 
+	supervisor *supervisor
+
 	drains    sync.WaitGroup
 	drained   chan error // the end of the drain; nil before SIGTERM
 	stopDrain context.CancelFunc
@@ -52,13 +54,15 @@ func Run(c *config.Config, stdout io.Writer, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	p.ready()
 	p.loop(signals)
+	p.stopping()
 	return p.stop()
 }
 
 // start brings everything up, or leaves nothing behind.
 func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, err error) {
-	p := &process{grace: c.Grace, every: c.Report.Every, log: log}
+	p := &process{grace: c.Grace, every: c.Report.Every, log: log, supervisor: newSupervisor(log)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.stop())

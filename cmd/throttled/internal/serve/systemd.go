@@ -1,0 +1,60 @@
+package serve
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// A supervisor is the service manager that has started the process, where that
+// wants to hear how it is (see sd_notify(3)). Without one every message is lost.
+type supervisor struct {
+	alive time.Duration // between two signs of life; 0 = none wanted
+	log   *slog.Logger
+	fault complaint
+}
+
+// newSupervisor reads from the environment who has started the process.
+func newSupervisor(log *slog.Logger) *supervisor {
+	timeout, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("the service manager's watchdog gets no signs of life", "error", err)
+	}
+	return &supervisor{alive: timeout / 2, log: log}
+}
+
+// tell sends a message, whose lines are VARIABLE=value.
+func (s *supervisor) tell(lines ...string) {
+	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil && s.fault.due() {
+		s.log.Warn("the service manager cannot be reached", "error", err)
+	}
+}
+
+// ready says that everybody is served, at the start or after a reload.
+func (p *process) ready() { p.supervisor.tell(daemon.SdNotifyReady, p.status()) }
+
+// isAlive is sent from the loop that also obeys signals, after it has been
+// through every shard's lock for the figures: what is stuck there sends nothing.
+func (p *process) isAlive() { p.supervisor.tell(daemon.SdNotifyWatchdog, p.status()) }
+
+// stopping says that the end may take as long as the grace.
+func (p *process) stopping() {
+	p.supervisor.tell(daemon.SdNotifyStopping, p.status())
+	p.supervisor.tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (p.grace + 10*time.Second).Microseconds()))
+}
+
+// status is a line for people, as `systemctl status` shows it.
+func (p *process) status() string {
+	var sessions, connections int64
+	listeners := p.gateway.Listeners()
+	for _, l := range listeners {
+		sessions += l.SessionsActive
+		connections += l.ConnectionsActive
+	}
+	e := p.engine.Summary()
+	return fmt.Sprintf("STATUS=%d listeners, %d sessions, %d connections, %d endpoints, %d locked out",
+		len(listeners), sessions, connections, e.TrackedEndpoints, e.HardBlockedCount)
+}
