@@ -18,6 +18,7 @@ type Filter struct {
 	table  *Table
 	policy engine.PolicyID
 	prog   *ebpf.Program
+	gate   *ebpf.Map // array of one: 0 lets everything pass; guarded by the table's mu
 
 	mu      sync.Mutex // guards what follows
 	tallies *ebpf.Map  // array of one for each CPU; nil after Close
@@ -27,17 +28,49 @@ type Filter struct {
 // A tally is what a filter has dropped, as the program counts it.
 type tally struct{ Packets, Bytes uint64 }
 
-// Filter returns the filter of a listener under the policy.
+// Filter returns the filter of a listener under the policy. It drops nothing
+// while the policy is a dry run.
 func (t *Table) Filter(id engine.PolicyID) (*Filter, error) {
-	tallies, err := newMap(ebpf.MapSpec{Name: "throttled_count", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 16, MaxEntries: 1})
-	if err != nil {
-		return nil, cure(err)
+	f := &Filter{table: t, policy: id}
+	if err := f.load(); err != nil {
+		return nil, errors.Join(cure(err), f.free())
 	}
-	prog, err := load(t.program(id, tallies))
-	if err != nil {
-		return nil, errors.Join(cure(err), tallies.Close())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failed {
+		return f, nil
 	}
-	return &Filter{table: t, policy: id, prog: prog, tallies: tallies}, nil
+	t.filters[f] = struct{}{}
+	if err := t.setGates(); err != nil {
+		t.fail(err)
+	}
+	return f, nil
+}
+
+func (f *Filter) load() (err error) {
+	if f.gate, err = newMap(ebpf.MapSpec{Name: "throttled_gate", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}); err != nil {
+		return err
+	}
+	if f.tallies, err = newMap(ebpf.MapSpec{Name: "throttled_count", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 16, MaxEntries: 1}); err != nil {
+		return err
+	}
+	f.prog, err = load(f.table.program(f.policy, f.gate, f.tallies))
+	return err
+}
+
+// free gives up what load has made; nil is fine.
+func (f *Filter) free() error { return errors.Join(f.gate.Close(), f.tallies.Close(), f.prog.Close()) }
+
+// setGate lets the filter drop, or lets everything pass.
+func (f *Filter) setGate(drops bool) error {
+	value := uint32(0)
+	if drops {
+		value = 1
+	}
+	if err := f.gate.Put(uint32(0), value); err != nil {
+		return fmt.Errorf("kerneldrop: setting a gate: %w", err)
+	}
+	return nil
 }
 
 // Attach puts the filter on a UDP socket, for as long as the socket is open.
@@ -98,13 +131,16 @@ func (f *Filter) Close() (err error) {
 	if f == nil {
 		return nil
 	}
+	f.table.mu.Lock()
+	delete(f.table.filters, f)
+	f.table.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.tallies == nil {
 		return nil
 	}
 	f.total, err = f.read()
-	err = errors.Join(err, f.tallies.Close(), f.prog.Close())
+	err = errors.Join(err, f.free())
 	f.tallies = nil
 	return err
 }

@@ -33,7 +33,6 @@ type Table struct {
 
 	prefixes  *ebpf.Map // trie: prefixKey -> exempt or the end of a ban
 	endpoints *ebpf.Map // hash: endpointKey -> the end of a lockout
-	gate      *ebpf.Map // array of one: 0 lets everything pass
 
 	offers  chan offer
 	stop    chan struct{}
@@ -41,10 +40,11 @@ type Table struct {
 	unwatch func()
 	closing sync.Once
 
-	mu     sync.Mutex // guards what follows, and is held while the maps are made to match
-	listed copyOf[prefixKey]
-	locked copyOf[endpointKey]
-	failed bool
+	mu      sync.Mutex // guards what follows, and is held while the maps are made to match
+	listed  copyOf[prefixKey]
+	locked  copyOf[endpointKey]
+	filters map[*Filter]struct{} // those that are not closed
+	failed  bool
 }
 
 // An offer is somebody who was just denied with a HardLockout.
@@ -65,6 +65,7 @@ func New(c Config) (*Table, error) {
 		identity: identityOf(c.Engine.Config()),
 		log:      c.Logger,
 		offers:   make(chan offer, queued),
+		filters:  make(map[*Filter]struct{}),
 		stop:     make(chan struct{}),
 	}
 	if err := t.makeMaps(c); err != nil {
@@ -92,12 +93,9 @@ func (t *Table) makeMaps(c Config) (err error) {
 	}); err != nil {
 		return err
 	}
-	if t.gate, err = newMap(ebpf.MapSpec{Name: "throttled_gate", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}); err != nil {
-		return err
-	}
 	t.listed = newCopy[prefixKey](t.prefixes, c.Prefixes, false)
 	t.locked = newCopy[endpointKey](t.endpoints, c.Endpoints, true)
-	return t.gate.Put(uint32(0), uint32(1))
+	return nil
 }
 
 // run copies the lockouts that are offered and removes what has ended.
@@ -175,6 +173,17 @@ func (t *Table) changed(p netip.Prefix, lifted bool) {
 	if lifted {
 		t.settle(t.recheck(p), &t.locked.said)
 	}
+	if lifted && !p.IsValid() {
+		t.settle(t.setGates(), nil)
+	}
+}
+
+// setGates follows what is said of the policies.
+func (t *Table) setGates() (err error) {
+	for f := range t.filters {
+		err = errors.Join(err, f.setGate(!t.engine.DryRun(f.policy)))
+	}
+	return err
 }
 
 // list copies what the lists say of a prefix. Without one of the exemptions the
@@ -258,7 +267,12 @@ func (t *Table) fail(err error) {
 }
 
 // shut lets everything pass.
-func (t *Table) shut() error { return t.gate.Put(uint32(0), uint32(0)) }
+func (t *Table) shut() (err error) {
+	for f := range t.filters {
+		err = errors.Join(err, f.setGate(false))
+	}
+	return err
+}
 
 // Close ends the copying and frees the maps; filters that are still on a socket
 // let everything pass from then on. It is idempotent and returns when the
@@ -277,5 +291,5 @@ func (t *Table) Close() (err error) {
 }
 
 func (t *Table) closeMaps() error {
-	return errors.Join(t.prefixes.Close(), t.endpoints.Close(), t.gate.Close()) // nil is fine
+	return errors.Join(t.prefixes.Close(), t.endpoints.Close()) // nil is fine
 }

@@ -43,7 +43,7 @@ const (
 // cannot read, such as an IPv4-mapped source in an IPv6 header.
 //
 // r6 is the datagram, r7 the end of what was found, r8 and r9 are the mask.
-func (t *Table) program(id engine.PolicyID, tallies *ebpf.Map) asm.Instructions {
+func (t *Table) program(id engine.PolicyID, gate, tallies *ebpf.Map) asm.Instructions {
 	return slices.Concat(
 		begin(id),
 		source("", family4, sourceIPv4, 4, mask(t.identity.ipv4)),
@@ -73,7 +73,7 @@ func (t *Table) program(id engine.PolicyID, tallies *ebpf.Map) asm.Instructions 
 			asm.FnKtimeGetNs.Call().WithSymbol("compare"),
 			asm.JGE.Reg(asm.R0, asm.R7, "pass"),
 		},
-		lookup("", t.gate, stackIndex),
+		lookup("", gate, stackIndex),
 		asm.Instructions{
 			asm.JEq.Imm(asm.R0, 0, "pass"),
 			asm.LoadMem(asm.R1, asm.R0, 0, asm.Word),
