@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"strconv"
@@ -93,8 +94,15 @@ type ListenerConfig struct {
 	// the start.
 	Upstream string
 	Policy   engine.PolicyID
-	UDP      UDPOptions // of a UDP listener
-	TCP      TCPOptions // of a TCP listener
+	// DryRun decides and counts as ever, in ListenerReport.WouldDrop, and lets
+	// through what the limits, the bans and the list of the denied would keep
+	// out. What cannot be served is dropped all the same: for want of room or of
+	// an upstream, too long, without a sender, or during a drain. A TCP listener
+	// does not charge for bytes. For one policy alone there is policy.Policy.DryRun.
+	DryRun  bool
+	Opcodes Opcodes    // of a UDP listener
+	UDP     UDPOptions // of a UDP listener
+	TCP     TCPOptions // of a TCP listener
 }
 
 // UDPOptions are those of a UDP listener. Zero fields mean the default behind
@@ -141,7 +149,8 @@ type GatewayConfig struct {
 	Listeners []ListenerConfig // at least one
 	Logger    *slog.Logger     // nil = discard
 	// KernelDrop KernelDropSocket lets the kernel drop datagrams that the engine
-	// would deny with a HardLockout, those of bans included. Where it cannot, one
+	// would deny with a HardLockout, those of bans included; not at listeners with
+	// DryRun or Opcodes, nor under a policy that is a dry run. Where it cannot, one
 	// warning says why, and the gateway goes on without.
 	KernelDrop KernelDrop
 
@@ -189,6 +198,7 @@ func (l ListenerConfig) problems() []error {
 	if err := checkUpstream(l.Upstream); err != nil {
 		m.add("Upstream: %w", err)
 	}
+	l.Opcodes.check(&m, l.Protocol)
 	l.UDP.check(&m)
 	l.TCP.check(&m)
 	if l.Protocol == UDP && l.TCP.Queue.Limit > 0 {
@@ -287,6 +297,7 @@ func checkUpstream(s string) error {
 // descriptor limit has a say in.
 func (l ListenerConfig) withDefaults() ListenerConfig {
 	l.Listen = netip.AddrPortFrom(l.Listen.Addr().Unmap(), l.Listen.Port())
+	l.Opcodes.Policies = maps.Clone(l.Opcodes.Policies)
 	if l.UDP.SessionIdle == 0 {
 		l.UDP.SessionIdle = DefaultSessionIdle
 	}

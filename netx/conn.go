@@ -14,6 +14,9 @@ import (
 // datagram passes or when c returns an error, so a deadline, Close and every
 // other method work as they do on c.
 //
+// Where the default policy is a dry run everything is evaluated and everything
+// passes, but for what comes from no IP address.
+//
 // Only the methods of net.PacketConn are there: reading past the throttle
 // takes c itself. A sender whose address is no IP address is denied. A
 // datagram longer than the buffer counts with what of it c returns.
@@ -64,7 +67,8 @@ func (p *udpConn) ReadFrom(b []byte) (int, net.Addr, error) {
 // Listener wraps l so that Accept returns only connections that the default
 // policy of e lets through. Each is evaluated as one packet. Denied ones are
 // reset, and Accept goes on to the next: a denial is never an error. A peer
-// whose address is no IP address, as on a Unix socket, is denied.
+// whose address is no IP address, as on a Unix socket, is denied. Where the
+// default policy is a dry run all others pass.
 //
 // Concurrent calls are as safe as on l. The engine stays the caller's; once it
 // is closed every connection is denied.
@@ -80,7 +84,7 @@ type listener struct {
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
-		if err != nil || l.engine.Evaluate(addrPort(c.RemoteAddr())).Allowed {
+		if err != nil || connects(l.engine, addrPort(c.RemoteAddr())) {
 			return c, err
 		}
 		if tcp, ok := c.(*net.TCPConn); ok {
@@ -90,6 +94,11 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
+// connects evaluates a connection under the default policy.
+func connects(e *engine.Engine, from netip.AddrPort) bool {
+	return passes(e, from, e.Evaluate(from))
+}
+
 // allowed evaluates a datagram of n bytes under the default policy.
 func allowed(e *engine.Engine, from netip.AddrPort, n int) bool {
 	var (
@@ -97,7 +106,12 @@ func allowed(e *engine.Engine, from netip.AddrPort, n int) bool {
 		answer [1]policy.Decision
 	)
 	e.EvaluateBatch(ask[:], answer[:])
-	return answer[0].Allowed
+	return passes(e, from, answer[0])
+}
+
+// passes says what a decision under the default policy comes to.
+func passes(e *engine.Engine, from netip.AddrPort, d policy.Decision) bool {
+	return d.Allowed || from.IsValid() && e.DryRun(0)
 }
 
 // addrPort is the endpoint of a peer, without an allocation. It is the zero

@@ -1,8 +1,10 @@
 package netx
 
 import (
+	"net/netip"
 	"sync/atomic"
 
+	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/policy"
 )
 
@@ -13,6 +15,7 @@ type dropReason uint8
 const (
 	dropSoftThrottle dropReason = iota
 	dropHardLockout
+	dropDenied
 	dropSessionsFull
 	dropOversize
 	dropSelf
@@ -27,18 +30,29 @@ const (
 
 func (r dropReason) String() string {
 	return [dropReasons]string{
-		"soft_throttle", "hard_lockout", "sessions_full", "oversize", "self",
+		"soft_throttle", "hard_lockout", "denied", "sessions_full", "oversize", "self",
 		"bogon", "upstream_error", "connections_full", "queue_full",
 		"draining", "kernel",
 	}[r]
 }
 
-// denied is the drop reason of a decision that was not to allow.
-func denied(d policy.Decision) dropReason {
-	if d.Reason == policy.HardLockout {
-		return dropHardLockout
+// denial is the drop reason of a decision that was not to allow. Only one that
+// has no end can be that of the list of the denied, so that it is seldom asked.
+func denial(e *engine.Engine, from netip.AddrPort, d policy.Decision) dropReason {
+	switch {
+	case d.Reason != policy.HardLockout:
+		return dropSoftThrottle
+	case d.RetryAfter == policy.Never && e.Denies(from.Addr()):
+		return dropDenied
 	}
-	return dropSoftThrottle
+	return dropHardLockout
+}
+
+// Denial is the drop reason of a decision of the engine that was not to allow, for
+// who replays what the gateway would do: soft_throttle; denied where the engine's
+// list of the denied keeps the source out; hard_lockout for a lockout or a ban.
+func Denial(e *engine.Engine, from netip.AddrPort, d policy.Decision) string {
+	return denial(e, from, d).String()
 }
 
 // DropReasons returns the reasons of drops, the keys of ListenerReport.Dropped
@@ -60,6 +74,7 @@ type counters struct {
 	replies          atomic.Int64 // datagrams sent to clients
 	replyBytes       atomic.Int64 // payload sent to clients
 	dropped          [dropReasons]atomic.Int64
+	wouldDrop        [dropReasons]atomic.Int64 // what a dry run let through
 	sessionsActive   atomic.Int64
 	sessionsRejected atomic.Int64
 	connections      atomic.Int64
@@ -78,16 +93,19 @@ func (c *counters) reply(datagrams, bytes int) {
 // touched once for all of it.
 type tally struct {
 	packets, bytes, forwarded int64
-	dropped                   [dropReasons]int64
+	dropped, wouldDrop        [dropReasons]int64
 }
 
 func (c *counters) add(t *tally) {
 	c.packets.Add(t.packets)
 	c.bytes.Add(t.bytes)
 	c.forwarded.Add(t.forwarded)
-	for i, n := range t.dropped {
-		if n != 0 {
+	for i := range t.dropped {
+		if n := t.dropped[i]; n != 0 {
 			c.dropped[i].Add(n)
+		}
+		if n := t.wouldDrop[i]; n != 0 {
+			c.wouldDrop[i].Add(n)
 		}
 	}
 }
@@ -100,8 +118,12 @@ func (c *counters) addTo(r *ListenerReport) {
 	r.Replies += c.replies.Load()
 	r.ReplyBytes += c.replyBytes.Load()
 	for i := range c.dropped {
+		reason := dropReason(i).String()
 		if n := c.dropped[i].Load(); n != 0 {
-			r.Dropped[dropReason(i).String()] += n
+			r.Dropped[reason] += n
+		}
+		if n := c.wouldDrop[i].Load(); n != 0 {
+			r.WouldDrop[reason] += n
 		}
 	}
 	r.SessionsActive += c.sessionsActive.Load()

@@ -15,6 +15,9 @@ import (
 // is discarded whole, and OnTraffic is not called. Everything else reaches h
 // unchanged.
 //
+// Where the default policy is a dry run everything is evaluated and reaches h,
+// but for what comes from no IP address.
+//
 // An address that is no IP address (a Unix socket) is denied. Connections that
 // the server itself opens to others through gnet look like those of clients
 // and are evaluated too; Engine.Exempt frees the peers they go to.
@@ -40,7 +43,7 @@ func (g *guard) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		// A UDP socket that the server has connected: its datagrams count.
 		return g.EventHandler.OnOpen(c)
 	}
-	if !g.engine.Evaluate(addrPort(c.RemoteAddr())).Allowed {
+	if !connects(g.engine, addrPort(c.RemoteAddr())) {
 		c.SetContext(turnedAway{})
 		return nil, gnet.Close
 	}

@@ -10,8 +10,7 @@ import (
 // openKernelDrop returns what the filters of the UDP listeners share, nil where
 // there is nothing to filter or the kernel does not allow it.
 func openKernelDrop(cfg GatewayConfig, log *slog.Logger) *kerneldrop.Table {
-	isUDP := func(l ListenerConfig) bool { return l.Protocol == UDP }
-	if cfg.KernelDrop == KernelDropOff || !slices.ContainsFunc(cfg.Listeners, isUDP) {
+	if cfg.KernelDrop == KernelDropOff || !slices.ContainsFunc(cfg.Listeners, ListenerConfig.filtered) {
 		return nil
 	}
 	table, err := kerneldrop.New(kerneldrop.Config{Engine: cfg.Engine, Logger: log})
@@ -22,9 +21,15 @@ func openKernelDrop(cfg GatewayConfig, log *slog.Logger) *kerneldrop.Table {
 	return table
 }
 
+// filtered says whether the kernel may drop by the source alone: not where nothing
+// is to be dropped, nor where the policy hangs on the payload.
+func (l ListenerConfig) filtered() bool {
+	return l.Protocol == UDP && !l.DryRun && len(l.Opcodes.Policies) == 0
+}
+
 // kernelFilter returns the filter of a UDP listener, nil where there is none.
 func (f *frame) kernelFilter(cfg ListenerConfig) *kerneldrop.Filter {
-	if f.kernelDrop == nil {
+	if f.kernelDrop == nil || !cfg.filtered() {
 		return nil
 	}
 	filter, err := f.kernelDrop.Filter(cfg.Policy)

@@ -165,7 +165,11 @@ func (s *tcpServer) admit(c *net.TCPConn, from netip.AddrPort) (dropReason, bool
 		return dropDraining, false
 	}
 	if d := s.engine.EvaluatePolicy(from, s.cfg.Policy); !d.Allowed {
-		return denied(d), false
+		reason := denial(s.engine, from, d)
+		if !s.dryRun() {
+			return reason, false
+		}
+		s.wouldDrop[reason].Add(1)
 	}
 	if !s.perIP.take(from.Addr()) {
 		s.logFull("max_connections_per_ip", s.cfg.TCP.MaxConnectionsPerIP, "address", from.Addr())
@@ -177,6 +181,10 @@ func (s *tcpServer) admit(c *net.TCPConn, from netip.AddrPort) (dropReason, bool
 	}
 	return reason, ok
 }
+
+// dryRun says whether what the engine denies is let through, and bytes cost
+// nothing.
+func (s *tcpServer) dryRun() bool { return s.cfg.DryRun || s.engine.DryRun(s.cfg.Policy) }
 
 // place sees to it that the connection is served, now or when its turn comes.
 func (s *tcpServer) place(c *net.TCPConn, from netip.AddrPort) (dropReason, bool) {

@@ -141,17 +141,15 @@ func ofSource(err error) error {
 }
 
 func (st *stream) isLimited() bool {
-	return st.fromClient && st.r.s.engine.LimitsBytes(st.r.s.cfg.Policy)
+	s := st.r.s
+	return st.fromClient && s.engine.LimitsBytes(s.cfg.Policy) && !s.dryRun()
 }
 
 // pay takes tokens for up to n bytes and says how many may move now, at least
 // one. It waits where there are none.
 func (st *stream) pay(n int) (int, error) {
-	if !st.isLimited() {
-		return n, nil
-	}
 	r := st.r
-	for {
+	for st.isLimited() {
 		if err := st.pause(); err != nil {
 			return 0, err
 		}
@@ -167,6 +165,7 @@ func (st *stream) pay(n int) (int, error) {
 			return took, nil
 		}
 	}
+	return n, nil
 }
 
 // pause waits until there may be tokens.

@@ -150,18 +150,13 @@ func (l *udpLoop) known(ds []datagram) []datagram {
 func (l *udpLoop) admit(ds []datagram) []datagram {
 	b := &l.batch
 	for i := range ds {
-		b.requests[i] = engine.Request{Endpoint: ds[i].src, Policy: l.cfg.Policy, Bytes: ds[i].size}
+		b.requests[i] = l.request(&ds[i])
 	}
 	l.engine.EvaluateBatch(b.requests[:len(ds)], b.decisions[:len(ds)])
 	rest := ds[:0]
 	for i := range ds {
-		switch decision := b.decisions[i]; {
-		case !decision.Allowed:
-			reason := denied(decision)
-			b.dropped[reason]++
-			if reason == dropHardLockout {
-				l.filter.Locked(ds[i].src)
-			}
+		switch {
+		case !b.decisions[i].Allowed && l.refuse(&b.requests[i], b.decisions[i]):
 		case ds[i].size > l.cfg.UDP.MaxDatagram:
 			b.dropped[dropOversize]++
 		default:
@@ -169,6 +164,25 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 		}
 	}
 	return rest
+}
+
+// request is what the engine is asked about a datagram.
+func (l *udpLoop) request(d *datagram) engine.Request {
+	return engine.Request{Endpoint: d.src, Policy: l.cfg.PolicyOf(d.payload), Bytes: d.size}
+}
+
+// refuse counts a denial, and says whether it is one in earnest.
+func (l *udpLoop) refuse(r *engine.Request, d policy.Decision) bool {
+	reason := denial(l.engine, r.Endpoint, d)
+	if l.cfg.DryRun || l.engine.DryRun(r.Policy) {
+		l.batch.wouldDrop[reason]++
+		return false
+	}
+	l.batch.dropped[reason]++
+	if reason == dropHardLockout {
+		l.filter.Locked(r.Endpoint)
+	}
+	return true
 }
 
 // Bogon is a source that no answer can be sent to.
