@@ -30,15 +30,16 @@ type addrLock struct {
 }
 
 // lockAddr takes the address. The guard comes first where the port is known,
-// so of two gateways that start at once exactly one gets to the probe.
-func lockAddr(proto Protocol, addr netip.AddrPort) (*addrLock, error) {
+// so of two gateways that start at once exactly one gets to the probe. Where
+// this gateway still holds an address that overlaps, the probe stands beside it.
+func lockAddr(proto Protocol, addr netip.AddrPort, beside bool) (*addrLock, error) {
 	l := &addrLock{addr: addr, probe: -1}
 	if addr.Port() != 0 {
 		if err := l.takeGuard(proto); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.takeProbe(proto); err != nil {
+	if err := l.takeProbe(proto, beside); err != nil {
 		l.release()
 		return nil, err
 	}
@@ -64,8 +65,8 @@ func (l *addrLock) takeGuard(proto Protocol) error {
 	return nil
 }
 
-func (l *addrLock) takeProbe(proto Protocol) error {
-	fd, err := bindProbe(proto, l.addr)
+func (l *addrLock) takeProbe(proto Protocol, beside bool) error {
+	fd, err := bindProbe(proto, l.addr, beside)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("%v %v is held by another process: %w", proto, l.addr, err)
 	}
@@ -86,7 +87,7 @@ func (l *addrLock) takeProbe(proto Protocol) error {
 // bindProbe binds a socket that shares the address with nobody, and then lets
 // those in that serve: SO_REUSEPORT that is set last counts for later sockets
 // only.
-func bindProbe(proto Protocol, addr netip.AddrPort) (fd int, err error) {
+func bindProbe(proto Protocol, addr netip.AddrPort, beside bool) (fd int, err error) {
 	family, kind := unix.AF_INET, unix.SOCK_DGRAM
 	if addr.Addr().Is6() {
 		family = unix.AF_INET6
@@ -98,14 +99,14 @@ func bindProbe(proto Protocol, addr netip.AddrPort) (fd int, err error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	if err = bindAlone(fd, proto, addr); err != nil {
+	if err = bindAlone(fd, proto, addr, beside); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
 }
 
-func bindAlone(fd int, proto Protocol, addr netip.AddrPort) error {
+func bindAlone(fd int, proto Protocol, addr netip.AddrPort, beside bool) error {
 	set := func(level, opt int) error {
 		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, opt, 1))
 	}
@@ -116,6 +117,11 @@ func bindAlone(fd int, proto Protocol, addr netip.AddrPort) error {
 	}
 	if proto == TCP { // passes TIME_WAIT by, and lets the listener bind beside it
 		if err := set(unix.SOL_SOCKET, unix.SO_REUSEADDR); err != nil {
+			return err
+		}
+	}
+	if beside {
+		if err := set(unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil {
 			return err
 		}
 	}

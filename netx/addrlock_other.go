@@ -19,7 +19,9 @@ type addrLock struct {
 	once  sync.Once
 }
 
-func lockAddr(proto Protocol, addr netip.AddrPort) (*addrLock, error) {
+// lockAddr takes the address, which must not overlap one that this gateway still
+// holds.
+func lockAddr(proto Protocol, addr netip.AddrPort, _ bool) (*addrLock, error) {
 	probe, bound, err := bindProbe(proto, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%v %v: %w", proto, addr, err)

@@ -90,8 +90,8 @@ type ListenerConfig struct {
 	// wildcard answers from the address that the client has sent to; on other
 	// systems than Linux from the one that the route to the client prefers.
 	Listen netip.AddrPort
-	// Upstream is host:port or Echo. A UDP listener resolves the name once, at
-	// the start.
+	// Upstream is host:port or Echo. A UDP listener resolves the name once,
+	// before it serves.
 	Upstream string
 	Policy   engine.PolicyID
 	// DryRun decides and counts as ever, in ListenerReport.WouldDrop, and lets

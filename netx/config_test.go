@@ -113,8 +113,7 @@ func TestFitCaps(t *testing.T) {
 			}
 			require.NoError(t, err)
 			for i, l := range tc.listeners {
-				n, _ := l.connCap()
-				assert.Equal(t, tc.want[i], *n, l.Name)
+				assert.Equal(t, tc.want[i], *l.connCap(), l.Name)
 			}
 			assert.Equal(t, tc.lowered, len(out) > 0, "log: %s", out)
 		})

@@ -148,7 +148,7 @@ func TestNoKernelFilterForDryRunAndOpcodes(t *testing.T) {
 	defer g.Close()
 	require.NotContains(t, log.String(), "kernel drop", "this test needs CAP_BPF")
 	for i, filtered := range []bool{false, true, false} {
-		require.Equal(t, filtered, g.servers[i].(*udpServer).filter != nil, i)
+		require.Equal(t, filtered, g.server(i).(*udpServer).filter != nil, i)
 	}
 	lockOutUDP(t, g, 1, dialUDP(t, "127.0.2.1", g.Addrs()[1]))
 	c := dialUDP(t, "127.0.2.1", g.Addrs()[0])

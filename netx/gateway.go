@@ -3,9 +3,9 @@ package netx
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,13 +35,17 @@ type ListenerReport struct {
 	ReplyBytes int64 `json:"-"` // payload
 }
 
-// server is one listener of a gateway, bound to its address and serving.
+// server is one listener of a gateway.
 type server interface {
-	start() error // binds and serves; on an error nothing is left behind
-	addr() netip.AddrPort
+	// bind takes the address, or a part in the sockets of the server before it.
+	// Nothing is read before begin, which is called once that one has retired.
+	bind(before server) error
+	begin()
 	report() ListenerReport
 	drain()        // no new sessions or connections from here on
 	active() int64 // sessions or connections that are open
+	retire()       // lets go of the address; UDP sessions end, TCP connections go on
+	busy() bool    // close would cut something short
 	close() error  // ends everything at once and waits for it; idempotent
 }
 
@@ -49,21 +53,28 @@ type server interface {
 type frame struct {
 	engine     *engine.Engine
 	log        *slog.Logger
-	kernelDrop *kerneldrop.Table  // nil = off
-	self       [TCP + 1]selfAddrs // the listen addresses of each protocol, complete before a server starts
-	plain      bool               // UDP goes the plain path, also where there is a faster one
+	kernelDrop *kerneldrop.Table // nil = off
+	self       selfSet           // the listen addresses
+	plain      bool              // UDP goes the plain path, also where there is a faster one
 }
 
-// A Gateway serves the listeners that StartGateway bound, until Close. Its
-// methods may be called from several goroutines.
+// A Gateway serves the listeners that StartGateway bound or the last Reload
+// left, until Close. Its methods may be called from several goroutines.
 type Gateway struct {
-	servers    []server
-	locks      []*addrLock
-	echo       *echoServer       // nil where no listener asks for it
-	kernelDrop *kerneldrop.Table // nil = off
-	draining   atomic.Bool
-	closing    sync.Once
-	closeErr   error
+	frame
+	dropMode  KernelDrop
+	used      int        // descriptors that were open before the first listener
+	reloading sync.Mutex // held by Reload from end to end
+	draining  atomic.Bool
+	listeners atomic.Pointer[[]*served] // in the order of the configuration
+
+	mu        sync.Mutex // guards what follows, and changes of listeners
+	retired   []*served
+	echo      *echoServer   // nil where no listener has asked for it
+	quit      chan struct{} // closed by Close
+	farewells sync.WaitGroup
+	closing   sync.Once
+	closeErr  error
 }
 
 // StartGateway binds every listener and serves until Close. When it returns a
@@ -76,85 +87,26 @@ func StartGateway(cfg GatewayConfig) (*Gateway, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	listeners := make([]ListenerConfig, len(cfg.Listeners))
-	for i, l := range cfg.Listeners {
-		listeners[i] = l.withDefaults()
+	g := &Gateway{
+		frame:    frame{engine: cfg.Engine, log: log, plain: cfg.plainUDP},
+		dropMode: cfg.KernelDrop,
+		quit:     make(chan struct{}),
 	}
-	g := &Gateway{kernelDrop: openKernelDrop(cfg, log)}
-	if err := planDescriptors(listeners, log); err != nil {
-		return nil, errors.Join(err, g.Close())
-	}
-	f := &frame{engine: cfg.Engine, log: log, kernelDrop: g.kernelDrop, plain: cfg.plainUDP}
-	if err := g.start(listeners, f); err != nil {
+	g.listeners.Store(new([]*served))
+	if err := g.change(cfg.Listeners, 0); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
 
-// start takes every address before the first server serves, so that a mistake
-// in the last listener does not let traffic through the others.
-func (g *Gateway) start(listeners []ListenerConfig, f *frame) error {
-	for i := range listeners {
-		l := &listeners[i]
-		lock, err := lockAddr(l.Protocol, l.Listen)
-		if err != nil {
-			return fmt.Errorf("netx: listener %s: %w", l.Name, err)
-		}
-		g.locks = append(g.locks, lock)
-		l.Listen = lock.addr
-		f.self[l.Protocol].add(l.Listen)
-		if err := g.resolveEcho(l); err != nil {
-			return fmt.Errorf("netx: listener %s: %w", l.Name, err)
-		}
-	}
-	for i, l := range listeners {
-		s, err := newServer(l, f, g.locks[i])
-		if err != nil {
-			return fmt.Errorf("netx: listener %s: %w", l.Name, err)
-		}
-		g.servers = append(g.servers, s)
-	}
-	for i, s := range g.servers {
-		if err := s.start(); err != nil {
-			return fmt.Errorf("netx: listener %s: %w", listeners[i].Name, err)
-		}
-	}
-	return nil
-}
-
-// newServer builds what serves a listener. The configuration is complete: the
-// port is known, no option is zero that has a default, Upstream is host:port.
-// The server calls lock.bound once its own sockets hold the address.
-func newServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
-	if cfg.Protocol == TCP {
-		return newTCPServer(cfg, f, lock)
-	}
-	return newUDPServer(cfg, f, lock)
-}
-
-// resolveEcho puts the address of the built-in echo server, which it starts
-// for the first that asks, in the place of Echo.
-func (g *Gateway) resolveEcho(l *ListenerConfig) (err error) {
-	if l.Upstream != Echo {
-		return nil
-	}
-	if g.echo == nil {
-		if g.echo, err = startEcho(); err != nil {
-			return err
-		}
-	}
-	l.Upstream = g.echo.udpAddr().String()
-	if l.Protocol == TCP {
-		l.Upstream = g.echo.tcpAddr().String()
-	}
-	return nil
-}
-
-// Listeners reports, in the order of the configuration.
+// Listeners reports, in the order of the configuration. What a listener has
+// counted goes on where a Reload puts another one of the same name and protocol
+// into its place.
 func (g *Gateway) Listeners() []ListenerReport {
-	out := make([]ListenerReport, len(g.servers))
-	for i, s := range g.servers {
-		out[i] = s.report()
+	listeners := *g.listeners.Load()
+	out := make([]ListenerReport, len(listeners))
+	for i, l := range listeners {
+		out[i] = l.history.report()
 	}
 	return out
 }
@@ -162,9 +114,10 @@ func (g *Gateway) Listeners() []ListenerReport {
 // Addrs gives the bound addresses in the order of the configuration, with a
 // real port where the configuration had port 0.
 func (g *Gateway) Addrs() []netip.AddrPort {
-	out := make([]netip.AddrPort, len(g.servers))
-	for i, s := range g.servers {
-		out[i] = s.addr()
+	listeners := *g.listeners.Load()
+	out := make([]netip.AddrPort, len(listeners))
+	for i, l := range listeners {
+		out[i] = l.cfg.Listen
 	}
 	return out
 }
@@ -179,9 +132,9 @@ const drainPoll = 20 * time.Millisecond
 // Drain takes no new sessions or connections and returns when the last one
 // has ended, or with ctx's error. There is no way back but a new gateway.
 func (g *Gateway) Drain(ctx context.Context) error {
-	g.draining.Store(true)
-	for _, s := range g.servers {
-		s.drain()
+	g.draining.Store(true) // no listener comes from here on
+	for _, l := range g.all() {
+		l.server.drain()
 	}
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
@@ -195,9 +148,16 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	return nil
 }
 
+// all are the listeners, and those that no longer are and have not ended.
+func (g *Gateway) all() []*served {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Concat(*g.listeners.Load(), g.retired)
+}
+
 func (g *Gateway) active() (n int64) {
-	for _, s := range g.servers {
-		n += s.active()
+	for _, l := range g.all() {
+		n += l.server.active()
 	}
 	return n
 }
@@ -209,24 +169,38 @@ func (g *Gateway) Draining() bool { return g.draining.Load() }
 // idempotent and returns when all of it is gone.
 func (g *Gateway) Close() error {
 	g.closing.Do(func() {
+		g.mu.Lock() // not before a Reload is done
+		close(g.quit)
+		g.mu.Unlock()
 		var (
 			wg   sync.WaitGroup
-			errs = make([]error, len(g.servers))
+			all  = g.all()
+			errs = make([]error, len(all))
 		)
-		for i, s := range g.servers {
-			wg.Go(func() { errs[i] = s.close() })
+		for i, l := range all {
+			wg.Go(func() { errs[i] = l.server.close() })
 		}
 		wg.Wait()
+		g.farewells.Wait()
 		if g.kernelDrop != nil {
 			errs = append(errs, g.kernelDrop.Close())
 		}
 		if g.echo != nil {
 			g.echo.close()
 		}
-		for _, l := range g.locks {
-			l.release()
+		for _, l := range *g.listeners.Load() {
+			l.lock.release()
 		}
 		g.closeErr = errors.Join(errs...)
 	})
 	return g.closeErr
+}
+
+func (g *Gateway) closed() bool {
+	select {
+	case <-g.quit:
+		return true
+	default:
+		return false
+	}
 }

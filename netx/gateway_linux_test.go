@@ -39,6 +39,9 @@ func tryStart(t *testing.T, listen ...string) (*Gateway, error) {
 	return g, err
 }
 
+// server is what serves a listener.
+func (g *Gateway) server(i int) server { return (*g.listeners.Load())[i].server }
+
 func TestSecondGatewayIsRefused(t *testing.T) {
 	g, err := tryStart(t, "127.0.0.1:0")
 	require.NoError(t, err)
@@ -96,7 +99,7 @@ func TestOnlyOneOfManyStarts(t *testing.T) {
 // A wildcard and an address that it covers have different guards.
 func TestWildcardAndAddressStartAtOnce(t *testing.T) {
 	for _, proto := range []Protocol{UDP, TCP} {
-		lock, err := lockAddr(proto, netip.MustParseAddrPort("127.0.0.1:0"))
+		lock, err := lockAddr(proto, netip.MustParseAddrPort("127.0.0.1:0"), false)
 		require.NoError(t, err)
 		lock.release()
 		listen := []netip.AddrPort{lock.addr, netip.AddrPortFrom(netip.IPv4Unspecified(), lock.addr.Port())}
@@ -149,7 +152,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 
 func TestUpstreamIsAListener(t *testing.T) {
 	for _, proto := range []Protocol{UDP, TCP} {
-		lock, err := lockAddr(proto, netip.MustParseAddrPort("127.0.0.1:0"))
+		lock, err := lockAddr(proto, netip.MustParseAddrPort("127.0.0.1:0"), false)
 		require.NoError(t, err)
 		lock.release()
 		at := lock.addr
@@ -191,12 +194,12 @@ func TestLockTCP(t *testing.T) {
 	held, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer held.Close()
-	_, err = lockAddr(TCP, netip.MustParseAddrPort(held.Addr().String()))
+	_, err = lockAddr(TCP, netip.MustParseAddrPort(held.Addr().String()), false)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 
-	lock, err := lockAddr(TCP, netip.MustParseAddrPort("127.0.0.1:0"))
+	lock, err := lockAddr(TCP, netip.MustParseAddrPort("127.0.0.1:0"), false)
 	require.NoError(t, err)
 	defer lock.release()
-	_, err = lockAddr(TCP, lock.addr)
+	_, err = lockAddr(TCP, lock.addr, false)
 	require.ErrorContains(t, err, lock.addr.String()+" is held by another gateway")
 }

@@ -2,20 +2,16 @@ package netx
 
 import (
 	"log/slog"
-	"slices"
 
 	"github.com/seed-ee4278a0/throttled/netx/kerneldrop"
 )
 
 // openKernelDrop returns what the filters of the UDP listeners share, nil where
-// there is nothing to filter or the kernel does not allow it.
-func openKernelDrop(cfg GatewayConfig, log *slog.Logger) *kerneldrop.Table {
-	if cfg.KernelDrop == KernelDropOff || !slices.ContainsFunc(cfg.Listeners, ListenerConfig.filtered) {
-		return nil
-	}
-	table, err := kerneldrop.New(kerneldrop.Config{Engine: cfg.Engine, Logger: log})
+// the kernel does not allow it.
+func openKernelDrop(f *frame) *kerneldrop.Table {
+	table, err := kerneldrop.New(kerneldrop.Config{Engine: f.engine, Logger: f.log})
 	if err != nil {
-		warnNoKernelDrop(log, err)
+		warnNoKernelDrop(f.log, err)
 		return nil
 	}
 	return table
@@ -40,9 +36,17 @@ func (f *frame) kernelFilter(cfg ListenerConfig) *kerneldrop.Filter {
 	return filter
 }
 
-// useFilter puts the listener's filter on one of its sockets.
+// useFilter puts the listener's filter on one of its sockets, in the place of
+// one that is there.
 func (s *udpServer) useFilter(fd int) {
-	if err := s.filter.Attach(fd); err != nil {
+	if s.kernelDrop == nil {
+		return
+	}
+	err := s.filter.Attach(fd)
+	if s.filter == nil {
+		err = kerneldrop.Detach(fd)
+	}
+	if err != nil {
 		warnNoKernelDrop(s.log.With("listener", s.cfg.Name), err)
 	}
 }

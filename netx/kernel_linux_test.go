@@ -236,3 +236,40 @@ func kernelDropChild(t *testing.T) {
 	}
 	fmt.Println("dropped", g.Listeners()[0].Dropped)
 }
+
+// The first UDP listener of a gateway gets its filter whenever it comes; one
+// that is replaced passes its drops on to the next, and the filter of its policy
+// does not stay on the socket.
+func TestKernelDropAndReload(t *testing.T) {
+	e := lockingEngine(t, engine.Config{}, 3)
+	wide, _ := e.Policy("wide")
+	var log bytes.Buffer
+	tcp := tcpTo("t", Echo)
+	g, err := StartGateway(GatewayConfig{Engine: e, Logger: textLog(&log), KernelDrop: KernelDropSocket, Listeners: []ListenerConfig{tcp}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.Close()) })
+	require.Nil(t, g.kernelDrop, "nothing to filter yet")
+
+	udp := udpTo("u", Echo)
+	require.NoError(t, g.Reload([]ListenerConfig{udp, tcp}, 0))
+	c := dialUDP(t, "127.0.0.2", g.Addrs()[0])
+	lockOutUDP(t, g, 0, c)
+	for i := range 5 {
+		dropped := g.Listeners()[0].Dropped["kernel"]
+		udp = changed(udp, i)
+		require.NoError(t, g.Reload([]ListenerConfig{udp, tcp}, 0))
+		assert.GreaterOrEqual(t, g.Listeners()[0].Dropped["kernel"], dropped)
+		lockOutUDP(t, g, 0, c)
+	}
+	r := reportWhen(t, g, func(ListenerReport) bool { return true })
+	udp.Policy = wide
+	require.NoError(t, g.Reload([]ListenerConfig{udp, tcp}, 0))
+	c = dialUDP(t, "127.0.0.2", g.Addrs()[0]) // without the answers from before the lockout
+	for range 100 {
+		exchange(t, c, []byte("served"))
+	}
+	after := reportWhen(t, g, func(ListenerReport) bool { return true })
+	assert.Equal(t, r.Dropped["kernel"], after.Dropped["kernel"])
+	assert.Equal(t, r.Packets+100, after.Packets)
+	assert.NotContains(t, log.String(), "kernel drop", "this test needs CAP_BPF")
+}

@@ -43,8 +43,10 @@ func pipeCount() int { return 2 * loopCount() }
 // planDescriptors raises the descriptor limit as far as it goes and fits the
 // caps of the listeners into it. Caps that somebody wrote are kept or refused;
 // those left at zero get their default, or a fair share of what there is.
-func planDescriptors(listeners []ListenerConfig, log *slog.Logger) error {
-	limit, used, ok := descriptors()
+//
+// used is how many descriptors are open beside those of the listeners.
+func planDescriptors(listeners []ListenerConfig, used int, log *slog.Logger) error {
+	limit, _, ok := descriptors()
 	if !ok {
 		limit, used = 1<<30, 0
 	}
@@ -60,7 +62,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 		l := &listeners[i]
 		fixed += l.fixedCost()
 		written += l.TCP.Queue.Limit * fdsPerWaiter // 0 for UDP
-		if n, _ := l.connCap(); *n == 0 {
+		if n := l.connCap(); *n == 0 {
 			open = append(open, l)
 		} else {
 			written += l.cost(*n)
@@ -74,7 +76,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 	// Those that want least first, so that what they leave goes to the others.
 	slices.SortStableFunc(open, func(a, b *ListenerConfig) int { return a.standardCost() - b.standardCost() })
 	for i, l := range open {
-		n, standard := l.connCap()
+		n, standard := l.connCap(), l.standardCap()
 		*n = min(standard, l.fit(left/(len(open)-i)))
 		if *n < 1 {
 			return fmt.Errorf("netx: the descriptor limit of %d is too low for %d listeners; raise it (ulimit -n)", limit, len(listeners))
@@ -88,12 +90,19 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 	return nil
 }
 
-// connCap points to the cap that counts descriptors, beside its default.
-func (l *ListenerConfig) connCap() (n *int, standard int) {
+// connCap points to the cap that counts descriptors.
+func (l *ListenerConfig) connCap() *int {
 	if l.Protocol == TCP {
-		return &l.TCP.MaxConnections, DefaultMaxConnections
+		return &l.TCP.MaxConnections
 	}
-	return &l.UDP.MaxSessions, DefaultMaxSessions
+	return &l.UDP.MaxSessions
+}
+
+func (l *ListenerConfig) standardCap() int {
+	if l.Protocol == TCP {
+		return DefaultMaxConnections
+	}
+	return DefaultMaxSessions
 }
 
 // capKey is the name of that cap in the configuration.
@@ -134,7 +143,4 @@ func (l *ListenerConfig) fit(fds int) int {
 	return fds / fdsPerConnection
 }
 
-func (l *ListenerConfig) standardCost() int {
-	_, standard := l.connCap()
-	return l.cost(standard)
-}
+func (l *ListenerConfig) standardCost() int { return l.cost(l.standardCap()) }

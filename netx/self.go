@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 )
 
 // selfAddrs are the addresses that the gateway's own listeners of a protocol
@@ -13,6 +14,20 @@ type selfAddrs struct {
 	listen map[netip.AddrPort]bool
 	ports  [1 << 16 / 64]uint64 // of listen, a bit each: most datagrams need no more
 	local  map[netip.Addr]bool  // what a listener on a wildcard answers from
+}
+
+// A selfSet holds the selfAddrs of each protocol. What it holds is not changed,
+// but replaced.
+type selfSet struct {
+	now atomic.Pointer[[TCP + 1]selfAddrs]
+}
+
+// of is nil, which has nothing, before the first listener is there.
+func (s *selfSet) of(p Protocol) *selfAddrs {
+	if now := s.now.Load(); now != nil {
+		return &now[p]
+	}
+	return nil
 }
 
 // add must not be called once has is.
@@ -27,7 +42,7 @@ func (s *selfAddrs) add(listen netip.AddrPort) {
 
 // has wants an unmapped address.
 func (s *selfAddrs) has(src netip.AddrPort) bool {
-	if s.ports[src.Port()/64]&(1<<(src.Port()%64)) == 0 {
+	if s == nil || s.ports[src.Port()/64]&(1<<(src.Port()%64)) == 0 {
 		return false
 	}
 	if s.listen[src] {

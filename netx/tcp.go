@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,10 +36,10 @@ type tcpServer struct {
 	cfg      ListenerConfig
 	engine   *engine.Engine
 	log      *slog.Logger
-	self     *selfAddrs
+	self     *selfSet
 	lock     *addrLock
-	looksUp  bool             // the upstream is a name
-	listener *net.TCPListener // nil before start
+	looksUp  bool                      // the upstream is a name
+	listener *shared[*net.TCPListener] // nil until it is bound
 
 	perIP     *ipSlots
 	places    *limiter.Concurrency // one for each connection that is served; closed by drain
@@ -52,17 +53,16 @@ type tcpServer struct {
 
 	ctx    context.Context // ends the dials and the relays
 	cancel context.CancelFunc
-	relays sync.WaitGroup // and those that accept and watch
+	relays sync.WaitGroup // and the watch
+
+	accepting sync.WaitGroup
+	retiring  sync.Once
 
 	fullGate, upstreamGate logGate
 }
 
 func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
-	// A name is looked up for each connection, and judged then.
-	upstream, notAddr := netip.ParseAddrPort(cfg.Upstream)
-	if notAddr == nil && f.self[TCP].reaches(upstream) {
-		return nil, errCircle(cfg.Upstream)
-	}
+	_, notAddr := netip.ParseAddrPort(cfg.Upstream)
 	places, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{
 		PermitLimit: cfg.TCP.MaxConnections,
 		Queue:       cfg.TCP.Queue,
@@ -74,7 +74,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		cfg:     cfg,
 		engine:  f.engine,
 		log:     f.log.With("listener", cfg.Name),
-		self:    &f.self[TCP],
+		self:    &f.self,
 		looksUp: notAddr != nil,
 		lock:    lock,
 		perIP:   newIPSlots(cfg.TCP.MaxConnectionsPerIP),
@@ -90,21 +90,27 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 	return s, nil
 }
 
-// start binds the address and accepts.
-func (s *tcpServer) start() error {
+func (s *tcpServer) bind(before server) error {
+	if old, takesOver := before.(*tcpServer); takesOver {
+		s.listener = old.listener.share()
+		return nil
+	}
 	l, err := s.listen()
 	if err != nil {
 		return err
 	}
 	s.lock.bound()
-	s.listener = l
-	s.relays.Go(s.accept)
-	s.relays.Go(s.watchRelays)
+	s.listener = newShared(l)
 	return nil
 }
 
-func (s *tcpServer) addr() netip.AddrPort { return s.cfg.Listen }
-func (s *tcpServer) active() int64        { return s.connections.Load() + int64(len(s.waiting)) }
+func (s *tcpServer) begin() {
+	_ = s.listener.socket.SetDeadline(time.Time{})
+	s.accepting.Go(s.accept)
+	s.relays.Go(s.watchRelays)
+}
+
+func (s *tcpServer) active() int64 { return s.connections.Load() + int64(len(s.waiting)) }
 
 // drain also ends those who wait: whoever is served goes on.
 func (s *tcpServer) drain() {
@@ -112,11 +118,23 @@ func (s *tcpServer) drain() {
 	s.places.Close()
 }
 
+// retire leaves those alone who are here, those who wait for a place too.
+func (s *tcpServer) retire() {
+	s.retiring.Do(func() {
+		if s.listener == nil {
+			return
+		}
+		_ = s.listener.socket.SetDeadline(time.Unix(1, 0))
+		s.accepting.Wait()
+		s.listener.close()
+	})
+}
+
+func (s *tcpServer) busy() bool { return s.active() > 0 }
+
 func (s *tcpServer) close() error {
 	s.drain()
-	if s.listener != nil {
-		s.listener.Close()
-	}
+	s.retire()
 	s.cancel()
 	s.relays.Wait()
 	s.pipes.close()
@@ -129,14 +147,14 @@ func (s *tcpServer) report() ListenerReport {
 	return r
 }
 
-// accept decides about each connection that arrives, until close.
+// accept decides about each connection that arrives, until retire.
 func (s *tcpServer) accept() {
 	for {
-		c, err := s.listener.AcceptTCP()
+		c, err := s.listener.socket.AcceptTCP()
 		switch {
 		case err == nil:
 			s.decide(c)
-		case errors.Is(err, net.ErrClosed):
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			return
 		default:
 			// Out of descriptors, accept would fail again at once. The clients
@@ -283,7 +301,7 @@ func (c dialContext) Deadline() (time.Time, bool) { return c.deadline, true }
 // prepareDial keeps a dial from an address that would bring the connection back
 // here, and from there here again.
 func (s *tcpServer) prepareDial(_, address string, raw syscall.RawConn) error {
-	if a, err := netip.ParseAddrPort(address); err == nil && s.self.reaches(a) {
+	if a, err := netip.ParseAddrPort(address); err == nil && s.self.of(TCP).reaches(a) {
 		return errCircle(address)
 	}
 	return boundBuffers(raw)

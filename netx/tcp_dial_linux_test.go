@@ -69,7 +69,7 @@ func TestTCPOutlivesTheDialTimeout(t *testing.T) {
 func TestTCPKeepsAliveWhatStays(t *testing.T) {
 	g, _ := startTCP(t, Echo, TCPOptions{IdleTimeout: 200 * time.Millisecond})
 	c := keepOpen(t, g.Addrs()[0].String())
-	w := &g.servers[0].(*tcpServer).watch
+	w := &g.server(0).(*tcpServer).watch
 	require.Eventually(t, func() bool {
 		require.True(t, echoes(c))
 		w.mu.Lock()

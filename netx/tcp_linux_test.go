@@ -276,7 +276,7 @@ func TestTCPUpstreamAway(t *testing.T) {
 // A name that leads back to the gateway is seen when it is looked up: no
 // connection goes round and round.
 func TestTCPUpstreamNameIsAListener(t *testing.T) {
-	lock, err := lockAddr(TCP, loopback(0))
+	lock, err := lockAddr(TCP, loopback(0), false)
 	require.NoError(t, err)
 	lock.release()
 	g, err := StartGateway(GatewayConfig{Engine: engineOf(t, policy.Policy{}), Listeners: []ListenerConfig{{

@@ -52,7 +52,7 @@ func TestTCPStuckClientIsCheap(t *testing.T) {
 	assert.EqualValues(t, clients, report().ConnectionsActive)
 	assert.Greater(t, held, clients*64<<10, "the sockets were not found")
 	assert.Less(t, held+process, clients*most)
-	ps := g.servers[0].(*tcpServer).pipes
+	ps := g.server(0).(*tcpServer).pipes
 	assert.EqualValues(t, ps.made.Load(), len(ps.free), "pipes are held by those that are stuck")
 	assert.Positive(t, ps.made.Load())
 }

@@ -86,7 +86,7 @@ func TestTCPQueueAddsUp(t *testing.T) {
 				MaxConnections: places, MaxConnectionsPerIP: 4,
 				Queue: limiter.Queue{Limit: queue, Order: order, MaxWait: 5 * time.Millisecond},
 			})
-			s := g.servers[0].(*tcpServer)
+			s := g.server(0).(*tcpServer)
 			var (
 				wg    sync.WaitGroup
 				dials atomic.Int64

@@ -34,7 +34,7 @@ func TestTCPQueueIsLeft(t *testing.T) {
 			awaitQueued(t, g, 1)
 			leave(waiter)
 			awaitQueued(t, g, 0)
-			waiting := g.servers[0].(*tcpServer).waiting
+			waiting := g.server(0).(*tcpServer).waiting
 			require.Eventually(t, func() bool { return len(waiting) == 0 }, settled, time.Millisecond)
 			assert.Equal(t, map[string]int64{"queue_full": 1}, report().Dropped)
 

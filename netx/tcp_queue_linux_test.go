@@ -25,7 +25,7 @@ func queueOf(limit int, order limiter.Order) limiter.Queue {
 // awaitQueued waits until so many connections are in the queue.
 func awaitQueued(t *testing.T, g *Gateway, n int) {
 	t.Helper()
-	s := g.servers[0].(*tcpServer)
+	s := g.server(0).(*tcpServer)
 	require.Eventually(t, func() bool { return s.places.Stats().Queued == int64(n) }, settled, time.Millisecond,
 		"in the queue: %d", s.places.Stats().Queued)
 }

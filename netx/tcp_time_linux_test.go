@@ -93,7 +93,7 @@ func TestTCPWithoutPipes(t *testing.T) {
 // the end of the test.
 func takePipes(t *testing.T, g *Gateway) {
 	t.Helper()
-	ps := g.servers[0].(*tcpServer).pipes
+	ps := g.server(0).(*tcpServer).pipes
 	for range cap(ps.free) {
 		p, ok := ps.get()
 		require.True(t, ok)

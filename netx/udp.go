@@ -1,10 +1,12 @@
 package netx
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +29,7 @@ type udpServer struct {
 	sessions atomic.Int64 // of all loops
 	draining atomic.Bool
 
-	closing sync.Once
+	retiring, closing sync.Once
 
 	fullGate, errorGate logGate
 
@@ -36,14 +38,7 @@ type udpServer struct {
 	send func(c upstreamConn, ps [][]byte) (int, error)
 }
 
-func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
-	upstream, err := resolveUDP(cfg.Upstream)
-	if err != nil {
-		return nil, err
-	}
-	if f.self[UDP].reaches(upstream) {
-		return nil, errCircle(cfg.Upstream)
-	}
+func newUDPServer(cfg ListenerConfig, upstream netip.AddrPort, f *frame, lock *addrLock) server {
 	return &udpServer{
 		frame:    f,
 		cfg:      cfg,
@@ -51,54 +46,76 @@ func newUDPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		upstream: upstream,
 		base:     time.Now(),
 		send:     upstreamConn.send,
-	}, nil
+	}
 }
+
+// lookUpMost is how long a look-up of an upstream may take.
+const lookUpMost = 5 * time.Second
 
 // resolveUDP looks a name up once; IPv4 is preferred.
 func resolveUDP(hostport string) (netip.AddrPort, error) {
-	a, err := net.ResolveUDPAddr("udp", hostport)
-	if err != nil {
+	if a, err := netip.ParseAddrPort(hostport); err == nil {
+		return unmapped(a), nil
+	}
+	fail := func(err error) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("upstream %s: %w", hostport, err)
 	}
-	return unmapped(a.AddrPort()), nil
-}
-
-func (s *udpServer) start() error {
-	s.filter = s.kernelFilter(s.cfg)
-	if err := s.bind(); err != nil {
-		return errors.Join(err, s.close())
+	host, service, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return fail(err)
 	}
-	s.lock.bound()
-	for _, l := range s.loops {
-		if err := l.serve(); err != nil {
-			return errors.Join(fmt.Errorf("%v: %w", s.cfg.Listen, err), s.close())
-		}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return fail(err)
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(context.Background(), lookUpMost)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return fail(err)
+	}
+	best := max(0, slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Unmap().Is4() }))
+	return unmapped(netip.AddrPortFrom(addrs[best], uint16(port))), nil
 }
 
 // bind binds the sockets of all loops before one of them reads, while the
 // kernel's hash still changes.
-func (s *udpServer) bind() error {
-	for range s.pathCount() {
+func (s *udpServer) bind(before server) error {
+	s.filter = s.kernelFilter(s.cfg)
+	old, takesOver := before.(*udpServer)
+	count := s.pathCount()
+	if takesOver {
+		count = len(old.loops)
+	}
+	for i := range count {
 		l, err := newUDPLoop(s)
 		if err != nil {
 			return err
 		}
 		s.loops = append(s.loops, l)
-		if err := l.path.bind(); err != nil {
+		var from udpPath
+		if takesOver {
+			from = old.loops[i].path
+		}
+		if err := l.path.bind(from); err != nil {
 			return fmt.Errorf("%v: %w", s.cfg.Listen, err)
 		}
 	}
+	s.lock.bound()
 	return nil
+}
+
+func (s *udpServer) begin() {
+	for _, l := range s.loops {
+		l.serve()
+	}
 }
 
 // now is the time since the server was made, in nanoseconds.
 func (s *udpServer) now() int64 { return int64(time.Since(s.base)) }
 
-func (s *udpServer) addr() netip.AddrPort { return s.cfg.Listen }
-func (s *udpServer) drain()               { s.draining.Store(true) }
-func (s *udpServer) active() int64        { return s.sessions.Load() }
+func (s *udpServer) drain()        { s.draining.Store(true) }
+func (s *udpServer) active() int64 { return s.sessions.Load() }
 
 func (s *udpServer) report() ListenerReport {
 	r := newReport(s.cfg)
@@ -109,13 +126,27 @@ func (s *udpServer) report() ListenerReport {
 	return r
 }
 
-func (s *udpServer) close() (err error) {
-	s.closing.Do(func() {
+// retire ends the sessions; their sockets stay in quarantine.
+func (s *udpServer) retire() {
+	s.retiring.Do(func() {
 		var wg sync.WaitGroup
 		for _, l := range s.loops {
-			wg.Go(l.stop)
+			wg.Go(l.retire)
 		}
 		wg.Wait()
+	})
+}
+
+func (s *udpServer) busy() bool {
+	return slices.ContainsFunc(s.loops, func(l *udpLoop) bool { return l.table.inQuarantine() })
+}
+
+func (s *udpServer) close() (err error) {
+	s.retire()
+	s.closing.Do(func() {
+		for _, l := range s.loops {
+			l.close()
+		}
 		err = s.filter.Close()
 	})
 	return err

@@ -15,7 +15,7 @@ import (
 // together lets what f makes clients send arrive as if at once: the loops find
 // it all when they may go on.
 func together(g *Gateway, f func()) {
-	loops := g.servers[0].(*udpServer).loops
+	loops := g.server(0).(*udpServer).loops
 	for _, l := range loops {
 		l.mu.Lock()
 	}
@@ -29,7 +29,7 @@ func together(g *Gateway, f func()) {
 
 // relayed gives a loop a batch and returns what the listener has counted.
 func relayed(g *Gateway, ds ...datagram) ListenerReport {
-	l := g.servers[0].(*udpServer).loops[0]
+	l := g.server(0).(*udpServer).loops[0]
 	l.mu.Lock()
 	l.relay(ds)
 	l.mu.Unlock()
@@ -133,7 +133,7 @@ func testUDPBatchWhileDraining(t *testing.T, on path) {
 	g := on.start(t, newEngine(t, unlimited), up.LocalAddr().String(), UDPOptions{})
 	const old, late = "127.0.0.2:1", "127.0.0.2:2"
 	relayed(g, from(old, "before"))
-	g.servers[0].drain()
+	g.server(0).drain()
 	r := relayed(g, from(late, "x"), from(old, "meanwhile"), from(late, "y"))
 	assert.Equal(t, map[string]int64{"draining": 2}, r.Dropped)
 	assert.Equal(t, int64(2), r.Forwarded)

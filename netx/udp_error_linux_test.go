@@ -2,7 +2,6 @@ package netx
 
 import (
 	"log/slog"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,17 +48,15 @@ func testUDPUpstreamGoesAway(t *testing.T, on path) {
 // startWithSend is a gateway whose datagrams to the upstream go through send.
 func (on path) startWithSend(t *testing.T, log *slog.Logger, upstream string, send func(upstreamConn, [][]byte) (int, error)) *Gateway {
 	t.Helper()
-	lock, err := lockAddr(UDP, netip.AddrPortFrom(localhost, 0))
-	require.NoError(t, err)
-	f := &frame{engine: newEngine(t, unlimited), log: log, plain: on == plain}
-	cfg := ListenerConfig{Name: "u", Listen: lock.addr, Upstream: upstream}.withDefaults()
-	cfg.UDP.MaxSessions = 10
-	s, err := newUDPServer(cfg, f, lock)
-	require.NoError(t, err)
-	s.(*udpServer).send = send
-	g := &Gateway{servers: []server{s}, locks: []*addrLock{lock}}
-	t.Cleanup(func() { assert.NoError(t, g.Close()) })
-	require.NoError(t, s.start())
+	g := on.listener(t, newEngine(t, unlimited), log, ListenerConfig{
+		Name: "u", Listen: loopback(0), Upstream: upstream, UDP: UDPOptions{MaxSessions: 10},
+	})
+	s := g.server(0).(*udpServer)
+	for _, l := range s.loops {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
+	s.send = send
 	return g
 }
 
@@ -140,7 +137,7 @@ func testUDPOutOfDescriptors(t *testing.T, on path) {
 
 func TestUDPSocketOptions(t *testing.T) {
 	g := startUDP(t, newEngine(t, unlimited), Echo, UDPOptions{})
-	loops := g.servers[0].(*udpServer).loops
+	loops := g.server(0).(*udpServer).loops
 	require.Len(t, loops, loopCount())
 	for _, l := range loops {
 		fd := l.path.(*fastPath).listen

@@ -1,6 +1,7 @@
 package netx
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"sync"
@@ -51,6 +52,7 @@ type fastPath struct {
 	loop   *udpLoop
 	epoll  int
 	ready  *os.File // the epoll descriptor
+	raw    syscall.RawConn
 	done   sync.WaitGroup
 	events [replyEvents]unix.EpollEvent // of the goroutine alone
 
@@ -72,37 +74,39 @@ func newFastPath(l *udpLoop) (*fastPath, error) {
 		_ = unix.Close(epoll)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
+	ready := os.NewFile(uintptr(epoll), "epoll")
+	raw, err := ready.SyscallConn()
+	// Without deadlines there would be no end.
+	if err := errors.Join(err, ready.SetReadDeadline(time.Time{})); err != nil {
+		return nil, errors.Join(err, ready.Close())
+	}
 	return &fastPath{
 		loop:   l,
 		epoll:  epoll,
-		ready:  os.NewFile(uintptr(epoll), "epoll"),
+		ready:  ready,
+		raw:    raw,
 		listen: -1,
 		zones:  zoneNames{},
 		in:     newInbox(),
 	}, nil
 }
 
-func (p *fastPath) bind() (err error) {
-	if p.listen, err = listenUDP(p.loop.cfg.Listen); err != nil {
-		return err
+func (p *fastPath) bind(from udpPath) (err error) {
+	if old, takesOver := from.(*fastPath); takesOver {
+		p.listen, err = unix.FcntlInt(uintptr(old.listen), unix.F_DUPFD_CLOEXEC, 0)
+		err = os.NewSyscallError("fcntl", err)
+	} else {
+		p.listen, err = listenUDP(p.loop.cfg.Listen)
 	}
-	p.loop.useFilter(p.listen)
-	return nil
-}
-
-func (p *fastPath) serve() error {
-	ready, err := p.ready.SyscallConn()
 	if err != nil {
 		return err
 	}
-	if err := p.ready.SetReadDeadline(time.Time{}); err != nil {
-		return err // without deadlines there would be no end
-	}
-	if err := p.await(p.listen); err != nil {
-		return err
-	}
-	p.done.Go(func() { p.run(ready) })
-	return nil
+	return p.await(p.listen)
+}
+
+func (p *fastPath) serve() {
+	p.loop.useFilter(p.listen)
+	p.done.Go(p.run)
 }
 
 func (p *fastPath) stop() {
@@ -146,14 +150,14 @@ func (p *fastPath) received(i int) datagram {
 }
 
 // run relays until stop lets the wait end.
-func (p *fastPath) run(ready syscall.RawConn) {
+func (p *fastPath) run() {
 	var n int
 	look := func(uintptr) bool { // made once: it escapes
 		n = p.poll()
 		return n > 0
 	}
 	for {
-		if ready.Read(look) != nil {
+		if p.raw.Read(look) != nil {
 			return
 		}
 		if p.turn(p.events[:n]) {

@@ -157,7 +157,7 @@ func testUDPDatagramAllocates(t *testing.T, on path) {
 		t.Run(tc.name, func(t *testing.T) {
 			up := manualUpstream(t, "127.0.0.1:0")
 			g := on.start(t, newEngine(t, tc.capacity), up.LocalAddr().String(), UDPOptions{})
-			l := g.servers[0].(*udpServer).loops[0]
+			l := g.server(0).(*udpServer).loops[0]
 			src, p := netip.MustParseAddrPort("127.0.0.9:1234"), make([]byte, 64)
 			ds := make([]datagram, batchSize)
 			relay := func() {

@@ -41,9 +41,10 @@ type udpLoop struct {
 // A udpPath is a way of moving datagrams between the sockets of a loop. There
 // is a fast one for Linux and a plain one for every system.
 type udpPath interface {
-	// bind binds the listening socket, serve begins to read it.
-	bind() error
-	serve() error
+	// bind binds the listening socket, or takes part in that of another path,
+	// which is to stop reading it before serve begins to.
+	bind(from udpPath) error
+	serve()
 	// stop ends all that calls the loop. close frees the rest, once the
 	// sessions are gone.
 	stop()
@@ -91,18 +92,24 @@ func newUDPLoop(s *udpServer) (*udpLoop, error) {
 	return l, err
 }
 
-func (l *udpLoop) serve() error {
+func (l *udpLoop) serve() {
 	l.done.Go(l.sweep)
-	return l.path.serve()
+	l.path.serve()
 }
 
-// stop ends both directions and closes every socket.
-func (l *udpLoop) stop() {
+// retire ends both directions and all sessions, and lets go of the listening
+// socket.
+func (l *udpLoop) retire() {
+	l.path.stop()
+	l.table.endAll(l.now())
+	l.path.close()
+}
+
+// close closes the sockets that are left, after retire.
+func (l *udpLoop) close() {
 	close(l.quit)
 	l.done.Wait()
-	l.path.stop()
 	l.table.close()
-	l.path.close()
 }
 
 func (l *udpLoop) sweep() {
@@ -128,7 +135,7 @@ func (l *udpLoop) relay(ds []datagram) {
 
 // known drops what shows by itself that there is nobody to answer to.
 func (l *udpLoop) known(ds []datagram) []datagram {
-	t := &l.batch.tally
+	t, self := &l.batch.tally, l.self.of(UDP)
 	rest := ds[:0]
 	for i := range ds {
 		d := &ds[i]
@@ -137,7 +144,7 @@ func (l *udpLoop) known(ds []datagram) []datagram {
 		switch {
 		case Bogon(d.src):
 			t.dropped[dropBogon]++
-		case l.self[UDP].has(d.src):
+		case self.has(d.src):
 			t.dropped[dropSelf]++
 		default:
 			rest = append(rest, *d)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 )
@@ -15,27 +16,33 @@ import (
 // the system has no room for; a write waits for it.
 type plainPath struct {
 	loop    *udpLoop
-	listen  *net.UDPConn // nil until it is bound
+	listen  *shared[*net.UDPConn] // nil until it is bound
 	clients sync.WaitGroup
 	replies sync.WaitGroup
 }
 
 func newPlainPath(l *udpLoop) (udpPath, error) { return &plainPath{loop: l}, nil }
 
-func (p *plainPath) bind() (err error) {
+func (p *plainPath) bind(from udpPath) error {
+	if old, takesOver := from.(*plainPath); takesOver {
+		p.listen = old.listen.share()
+		return nil
+	}
 	p.loop.lock.bound() // this socket shares its port with nobody
 	listen := p.loop.cfg.Listen
-	if p.listen, err = net.ListenUDP(udpNetwork(listen), net.UDPAddrFromAddrPort(listen)); err != nil {
+	c, err := net.ListenUDP(udpNetwork(listen), net.UDPAddrFromAddrPort(listen))
+	if err != nil {
 		return err
 	}
-	_ = p.listen.SetReadBuffer(socketBuffer)
-	_ = p.listen.SetWriteBuffer(socketBuffer)
+	_ = c.SetReadBuffer(socketBuffer)
+	_ = c.SetWriteBuffer(socketBuffer)
+	p.listen = newShared(c)
 	return nil
 }
 
-func (p *plainPath) serve() error {
+func (p *plainPath) serve() {
+	_ = p.listen.socket.SetReadDeadline(time.Time{})
 	p.clients.Go(p.fromClients)
-	return nil
 }
 
 // udpNetwork keeps an IPv6 wildcard to its own family.
@@ -48,19 +55,24 @@ func udpNetwork(a netip.AddrPort) string {
 
 func (p *plainPath) stop() {
 	if p.listen != nil {
-		_ = p.listen.Close()
+		_ = p.listen.socket.SetReadDeadline(time.Unix(1, 0))
 	}
 	p.clients.Wait()
 }
 
-func (p *plainPath) close() { p.replies.Wait() }
+func (p *plainPath) close() {
+	p.replies.Wait()
+	if p.listen != nil {
+		p.listen.close()
+	}
+}
 
 func (p *plainPath) fromClients() {
 	var one [1]datagram
 	buf := make([]byte, readBuffer)
 	for {
-		n, src, err := p.listen.ReadFromUDPAddrPort(buf)
-		if errors.Is(err, net.ErrClosed) {
+		n, src, err := p.listen.socket.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
 		p.loop.mu.Lock()
@@ -114,7 +126,7 @@ func (p *plainPath) reply(s *session, payload []byte, err error) bool {
 	}
 	if err == nil {
 		s.seen = p.loop.now()
-		if _, err = p.listen.WriteToUDPAddrPort(payload, s.client); err == nil {
+		if _, err = p.listen.socket.WriteToUDPAddrPort(payload, s.client); err == nil {
 			p.loop.count.reply(1, len(payload))
 		}
 	}

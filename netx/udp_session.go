@@ -139,13 +139,24 @@ func (t *sessionTable) closeOldest() {
 	t.ended = t.ended[1:]
 }
 
-// close ends everything.
-func (t *sessionTable) close() {
+func (t *sessionTable) endAll(now int64) {
 	t.loop.mu.Lock()
 	defer t.loop.mu.Unlock()
 	for len(t.all) > 0 {
-		t.end(t.all[len(t.all)-1], 0)
+		t.end(t.all[len(t.all)-1], now)
 	}
+}
+
+func (t *sessionTable) inQuarantine() bool {
+	t.loop.mu.Lock()
+	defer t.loop.mu.Unlock()
+	return len(t.ended) > 0
+}
+
+// close ends the quarantine of all.
+func (t *sessionTable) close() {
+	t.loop.mu.Lock()
+	defer t.loop.mu.Unlock()
 	for len(t.ended) > 0 {
 		t.closeOldest()
 	}

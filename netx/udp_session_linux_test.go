@@ -83,7 +83,7 @@ func testUDPQuarantine(t *testing.T, on path) {
 	require.True(t, ok)
 	assert.Equal(t, "answer", string(got))
 
-	for _, l := range g.servers[0].(*udpServer).loops {
+	for _, l := range g.server(0).(*udpServer).loops {
 		l.table.sweep(l.now() + int64(quarantine))
 	}
 	free, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(old))
@@ -93,12 +93,8 @@ func testUDPQuarantine(t *testing.T, on path) {
 
 // endSessions lets those that are open be idle for long enough.
 func endSessions(g *Gateway) {
-	for _, l := range g.servers[0].(*udpServer).loops {
-		l.mu.Lock()
-		for len(l.table.all) > 0 {
-			l.table.end(l.table.all[0], l.now())
-		}
-		l.mu.Unlock()
+	for _, l := range g.server(0).(*udpServer).loops {
+		l.table.endAll(l.now())
 	}
 }
 
@@ -136,7 +132,7 @@ func testUDPActivityEitherWay(t *testing.T, on path) {
 
 func onlySession(t *testing.T, g *Gateway) (*udpLoop, *session) {
 	t.Helper()
-	for _, l := range g.servers[0].(*udpServer).loops {
+	for _, l := range g.server(0).(*udpServer).loops {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, s := range l.table.all {
@@ -175,7 +171,7 @@ func testUDPQuarantineIsBounded(t *testing.T, on path) {
 // A socket that the kernel has given the upstream's own port would answer
 // itself, and keep the upstream from that port.
 func TestUDPSessionDoesNotTalkToItself(t *testing.T) {
-	lock, err := lockAddr(UDP, loopback(0))
+	lock, err := lockAddr(UDP, loopback(0), false)
 	require.NoError(t, err)
 	lock.release()
 	upstream := net.UDPAddrFromAddrPort(lock.addr)

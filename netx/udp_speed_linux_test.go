@@ -51,7 +51,7 @@ func TestUDPSaturatedAllocates(t *testing.T) {
 }
 
 func packets(g *Gateway) (n int64) {
-	for _, l := range g.servers[0].(*udpServer).loops {
+	for _, l := range g.server(0).(*udpServer).loops {
 		n += l.count.packets.Load()
 	}
 	return n
@@ -84,17 +84,17 @@ func BenchmarkUDPReceiveDenied(b *testing.B) {
 // boundLoop is a loop that nobody serves.
 func boundLoop(b *testing.B, on path) *udpLoop {
 	b.Helper()
-	lock, err := lockAddr(UDP, netip.AddrPortFrom(localhost, 0))
+	lock, err := lockAddr(UDP, netip.AddrPortFrom(localhost, 0), false)
 	require.NoError(b, err)
 	b.Cleanup(lock.release)
 	cfg := ListenerConfig{Name: "u", Listen: lock.addr, Upstream: "127.0.0.1:9"}.withDefaults()
 	f := &frame{engine: newEngine(b, 1), log: slog.New(slog.DiscardHandler), plain: on == plain}
-	made, err := newUDPServer(cfg, f, lock)
+	upstream, err := resolveUDP(cfg.Upstream)
 	require.NoError(b, err)
-	s := made.(*udpServer)
+	s := newUDPServer(cfg, upstream, f, lock).(*udpServer)
 	b.Cleanup(func() { assert.NoError(b, s.close()) })
 	procs := runtime.GOMAXPROCS(1) // which makes it the only one
-	err = s.bind()
+	err = s.bind(nil)
 	runtime.GOMAXPROCS(procs)
 	require.NoError(b, err)
 	lock.bound()
@@ -111,7 +111,7 @@ func receiver(b *testing.B, l *udpLoop) func(packets int) {
 	buf := make([]byte, readBuffer)
 	return func(packets int) {
 		for range packets {
-			n, src, err := p.listen.ReadFromUDPAddrPort(buf)
+			n, src, err := p.listen.socket.ReadFromUDPAddrPort(buf)
 			require.NoError(b, err)
 			one[0] = datagram{src: unmapped(src), payload: buf[:n], size: n}
 			l.relay(one[:])

@@ -73,7 +73,8 @@ func (f *Filter) setGate(drops bool) error {
 	return nil
 }
 
-// Attach puts the filter on a UDP socket, for as long as the socket is open.
+// Attach puts the filter on a UDP socket, for as long as the socket is open. It
+// takes the place of one that is there.
 func (f *Filter) Attach(fd int) error {
 	if f == nil {
 		return nil

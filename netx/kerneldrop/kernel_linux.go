@@ -129,6 +129,15 @@ func attach(fd int, prog *ebpf.Program) error {
 	return nil
 }
 
+// Detach takes off what is attached to a socket, if there is something.
+func Detach(fd int) error {
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	if err != nil && err != unix.ENOENT {
+		return fmt.Errorf("kerneldrop: taking the filter off: %w", err)
+	}
+	return nil
+}
+
 // after is the end, on the kernel's clock, of what lasts for so long from now.
 func after(now int64, left time.Duration) uint64 {
 	if int64(left) > math.MaxInt64-max(0, now) {

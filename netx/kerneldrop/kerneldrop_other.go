@@ -30,6 +30,9 @@ type Filter struct{}
 // Attach does nothing.
 func (*Filter) Attach(int) error { return nil }
 
+// Detach does nothing.
+func Detach(int) error { return nil }
+
 // Locked does nothing.
 func (*Filter) Locked(netip.AddrPort) {}
 

@@ -1,0 +1,70 @@
+package netx
+
+import (
+	"slices"
+	"sync"
+)
+
+// A history is what has been counted under a name and a protocol, by the server
+// that serves now and by those before it, so that a Reload does not set counters
+// back.
+type history struct {
+	mu     sync.Mutex // guards what follows
+	server server
+	ending []server       // have retired
+	past   ListenerReport // of those that have ended
+}
+
+func newHistory() *history {
+	return &history{past: ListenerReport{Dropped: map[string]int64{}, WouldDrop: map[string]int64{}}}
+}
+
+// begin goes on with another server.
+func (h *history) begin(s server) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.server != nil {
+		h.ending = append(h.ending, h.server)
+	}
+	h.server = s
+}
+
+// end keeps what a server has counted that has retired and was closed.
+func (h *history) end(s server) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.Index(h.ending, s); i >= 0 {
+		h.past.add(s.report())
+		h.ending = slices.Delete(h.ending, i, i+1)
+	}
+}
+
+func (h *history) report() ListenerReport {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.server.report()
+	r.add(h.past)
+	for _, s := range h.ending {
+		r.add(s.report())
+	}
+	return r
+}
+
+// add adds what another server of the same listener has counted.
+func (r *ListenerReport) add(o ListenerReport) {
+	r.Packets += o.Packets
+	r.Bytes += o.Bytes
+	r.Forwarded += o.Forwarded
+	for reason, n := range o.Dropped {
+		r.Dropped[reason] += n
+	}
+	for reason, n := range o.WouldDrop {
+		r.WouldDrop[reason] += n
+	}
+	r.SessionsActive += o.SessionsActive
+	r.SessionsRejected += o.SessionsRejected
+	r.ConnectionsActive += o.ConnectionsActive
+	r.UpstreamErrors += o.UpstreamErrors
+	r.Replies += o.Replies
+	r.ReplyBytes += o.ReplyBytes
+}
