@@ -52,6 +52,15 @@ const (
 	RejectSilent               // no answer; the client runs into its own timeout
 )
 
+// LockoutRequires says who may be locked out.
+type LockoutRequires uint8
+
+// Whose denials count towards a lockout.
+const (
+	LockoutAny         LockoutRequires = iota // those of anybody
+	LockoutEstablished                        // those of a session that the upstream has answered in
+)
+
 // KernelDrop says whether the kernel may drop what would be denied.
 type KernelDrop uint8
 
@@ -117,7 +126,25 @@ type UDPOptions struct {
 	// MaxDatagram is the longest payload that is forwarded, in bytes; a longer
 	// datagram is dropped whole. 0 = 65507.
 	MaxDatagram int
+	// MaxReplyRatio bounds what a forged source has sent to it: until a client
+	// has sent something after a first reply, all replies to it together have at
+	// most so many times the payload that it has sent. Others are dropped and
+	// counted in ListenerReport.RepliesSuppressed. It is RFC 9000's rule (8.1) with
+	// its 3. A session has to prove itself anew. 0..1000, also in parts; 0 = no
+	// bound.
+	MaxReplyRatio float64
+	// LockoutRequires LockoutEstablished throttles a source softly, and does not
+	// lock it out, until the upstream has answered it in the session that it has.
+	// So a forged source does not lock out whoever really has it, unless the
+	// upstream answers that, too: it is for upstreams that answer only who has
+	// proven itself, or knows something. It does not keep the forger from using up
+	// the tokens of the source, nor from hitting a session that there is, of which
+	// he needs the port. A lockout that there is holds.
+	LockoutRequires LockoutRequires
 }
+
+// MaxReplyRatioMost is the largest MaxReplyRatio.
+const MaxReplyRatioMost = 1000
 
 // TCPOptions are those of a TCP listener. Zero fields mean the default behind
 // them.
@@ -212,6 +239,12 @@ func (o UDPOptions) check(m *mistakes) {
 	m.limit("UDP.MaxSessions", o.MaxSessions)
 	if n := o.MaxDatagram; n < 0 || n > MaxDatagram {
 		m.add("UDP.MaxDatagram: %d is outside 1..%d", n, MaxDatagram)
+	}
+	if r := o.MaxReplyRatio; !(r >= 0 && r <= MaxReplyRatioMost) {
+		m.add("UDP.MaxReplyRatio: %v is outside 0..%d", r, MaxReplyRatioMost)
+	}
+	if o.LockoutRequires > LockoutEstablished {
+		m.add("UDP.LockoutRequires: %d is neither LockoutAny nor LockoutEstablished", o.LockoutRequires)
 	}
 }
 

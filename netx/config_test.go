@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/netip"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	_, err := StartGateway(GatewayConfig{Listeners: []ListenerConfig{
 		{Name: "a", Listen: at, Upstream: Echo},
 		{Name: "a", Listen: netip.MustParseAddrPort("0.0.0.0:7000"), Upstream: "nowhere"},
-		{Protocol: 7, Upstream: "host:0", UDP: UDPOptions{SessionIdle: -1, MaxSessions: -1, MaxDatagram: MaxDatagram + 1}},
+		{Protocol: 7, Upstream: "host:0", UDP: UDPOptions{SessionIdle: -1, MaxSessions: -1, MaxDatagram: MaxDatagram + 1, MaxReplyRatio: math.NaN(), LockoutRequires: 2}},
 		{Name: "t", Protocol: TCP, Listen: at, Upstream: ":80", TCP: TCPOptions{
 			MaxConnections: -1, MaxConnectionsPerIP: -1, DialTimeout: -1, FirstByteTimeout: -1, IdleTimeout: -1,
 			Queue:   limiter.Queue{Limit: -1, Order: 9, MaxWait: -1},
@@ -42,7 +43,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		"listener #3: Protocol: protocol(7)",
 		"listener #3: Listen: no address",
 		`listener #3: Upstream: "host:0": port`,
-		"UDP.SessionIdle", "UDP.MaxSessions", "UDP.MaxDatagram: 65508",
+		"UDP.SessionIdle", "UDP.MaxSessions", "UDP.MaxDatagram: 65508", "UDP.MaxReplyRatio: NaN is outside 0..1000", "UDP.LockoutRequires: 2 is neither",
 		`listener t: Upstream: ":80"`,
 		"TCP.MaxConnections:", "TCP.MaxConnectionsPerIP", "TCP.DialTimeout", "TCP.FirstByteTimeout",
 		"TCP.Queue.Limit: -1 is outside 0..1048576", "TCP.Queue.Order", "TCP.Queue.MaxWait",

@@ -79,6 +79,8 @@ type counters struct {
 	sessionsRejected atomic.Int64
 	connections      atomic.Int64
 	upstreamErrors   atomic.Int64
+
+	repliesSuppressed atomic.Int64
 }
 
 func (c *counters) drop(r dropReason) { c.dropped[r].Add(1) }
@@ -117,6 +119,7 @@ func (c *counters) addTo(r *ListenerReport) {
 	r.Forwarded += c.forwarded.Load()
 	r.Replies += c.replies.Load()
 	r.ReplyBytes += c.replyBytes.Load()
+	r.RepliesSuppressed += c.repliesSuppressed.Load()
 	for i := range c.dropped {
 		reason := dropReason(i).String()
 		if n := c.dropped[i].Load(); n != 0 {

@@ -31,8 +31,9 @@ type ListenerReport struct {
 	UpstreamErrors    int64
 
 	// What was sent to clients is not part of the JSON, whose names are fixed.
-	Replies    int64 `json:"-"` // datagrams; of a TCP listener 0
-	ReplyBytes int64 `json:"-"` // payload
+	Replies           int64 `json:"-"` // datagrams; of a TCP listener 0
+	ReplyBytes        int64 `json:"-"` // payload
+	RepliesSuppressed int64 `json:"-"` // datagrams that were not sent, for UDPOptions.MaxReplyRatio
 }
 
 // server is one listener of a gateway.

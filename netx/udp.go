@@ -31,7 +31,7 @@ type udpServer struct {
 
 	retiring, closing sync.Once
 
-	fullGate, errorGate logGate
+	fullGate, errorGate, ratioGate logGate
 
 	// send passes datagrams to the upstream as upstreamConn.send does. Tests
 	// put another one in to see what the kernel rarely answers.

@@ -210,10 +210,11 @@ func (p *fastPath) take(s *session, now int64) {
 		s.seen = now
 	}
 	for i := from; i < from+n; i++ {
-		payload, _ := p.in.payload(i)
-		p.out.add(payload, &c.client)
+		if payload, _ := p.in.payload(i); p.loop.mayReply(s, len(payload)) {
+			p.out.add(payload, &c.client)
+		}
 	}
-	if p.out.n == batchSize {
+	if p.out.n == batchSize || p.out.n < from+n { // the places are used up, or no longer the same
 		p.flush()
 	}
 }

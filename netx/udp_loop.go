@@ -175,7 +175,12 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 
 // request is what the engine is asked about a datagram.
 func (l *udpLoop) request(d *datagram) engine.Request {
-	return engine.Request{Endpoint: d.src, Policy: l.cfg.PolicyOf(d.payload), Bytes: d.size}
+	r := engine.Request{Endpoint: d.src, Policy: l.cfg.PolicyOf(d.payload), Bytes: d.size}
+	if l.cfg.UDP.LockoutRequires == LockoutEstablished {
+		s := l.table.byFlow[flow{d.src, d.local}]
+		r.NoLockout = s == nil || !s.answered
+	}
+	return r
 }
 
 // refuse counts a denial, and says whether it is one in earnest.
@@ -214,6 +219,7 @@ func (l *udpLoop) forward(ds []datagram) {
 			continue
 		}
 		s.seen = now
+		s.proof.received(ds[i].size)
 		b.next[i] = 0
 		if s.first == 0 {
 			s.first = i + 1
@@ -291,6 +297,20 @@ func (l *udpLoop) sessionOf(d *datagram, now int64) (*session, dropReason) {
 	}
 	l.count.sessionsActive.Add(1)
 	return s, 0
+}
+
+// mayReply says whether a reply goes to the client of its session.
+func (l *udpLoop) mayReply(s *session, size int) bool {
+	s.answered = true
+	if s.proof.allows(size, l.cfg.UDP.MaxReplyRatio) {
+		return true
+	}
+	l.count.repliesSuppressed.Add(1)
+	if n, ok := l.ratioGate.pass(); ok {
+		l.log.Warn("replies to clients that have not answered yet are over udp.max_reply_ratio",
+			"listener", l.cfg.Name, "max_reply_ratio", l.cfg.UDP.MaxReplyRatio, "suppressed", n)
+	}
+	return false
 }
 
 // upstreamError counts what went wrong on the way to or from the upstream, or

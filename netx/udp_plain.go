@@ -126,6 +126,9 @@ func (p *plainPath) reply(s *session, payload []byte, err error) bool {
 	}
 	if err == nil {
 		s.seen = p.loop.now()
+		if !p.loop.mayReply(s, len(payload)) {
+			return true
+		}
 		if _, err = p.listen.socket.WriteToUDPAddrPort(payload, s.client); err == nil {
 			p.loop.count.reply(1, len(payload))
 		}

@@ -29,6 +29,9 @@ type session struct {
 	index int   // in sessionTable.all, -1 once it has ended
 	seen  int64 // when something last passed, either way
 
+	answered bool // by the upstream
+	proof    proof
+
 	first, last int // in a batch: its datagrams, plus 1; 0 between batches
 }
 

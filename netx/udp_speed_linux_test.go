@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-ee4278a0/throttled/engine"
 )
 
 // A saturated gateway allocates next to nothing, whether it denies, or forwards
@@ -17,10 +19,17 @@ func TestUDPSaturatedAllocates(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		capacity int64
-	}{{"forwarded", unlimited}, {"denied", 1}} {
+		o        UDPOptions
+	}{
+		{"forwarded", unlimited, UDPOptions{}}, {"denied", 1, UDPOptions{}},
+		{"replies suppressed", unlimited, UDPOptions{MaxReplyRatio: 1e-6, LockoutRequires: LockoutEstablished}},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const chunk, chunks = 100, 30
-			g := fast.start(t, newEngine(t, tc.capacity), Echo, UDPOptions{})
+			g := fast.listener(t, newEngine(t, tc.capacity), silent, ListenerConfig{
+				Name: "u", Listen: netip.AddrPortFrom(localhost, 0), Upstream: Echo, UDP: tc.o,
+				Opcodes: Opcodes{Size: 2, Policies: map[uint32]engine.PolicyID{0: 0}},
+			})
 			var clients [10]*net.UDPConn
 			for i := range clients {
 				clients[i] = dialUDP(t, "127.0.0.2", g.Addrs()[0])
