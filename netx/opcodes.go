@@ -54,7 +54,7 @@ func (o *Opcodes) check(m *mistakes, p Protocol) {
 	}
 	for opcode := range o.Policies {
 		if uint64(opcode)>>(8*size) != 0 {
-			m.add("Opcodes.Policies: %#x has more than %d bytes", opcode, size)
+			m.add("Opcodes.Policies: %#x has more than %d bits", opcode, 8*size)
 		}
 	}
 }

@@ -57,11 +57,12 @@ type Report struct {
 	Path  string        // "-" = standard output
 }
 
-// A Listener is one listener of the gateway; its policy has a number only once
+// A Listener is one listener of the gateway; its policies have numbers only once
 // there is an engine.
 type Listener struct {
 	netx.ListenerConfig
-	PolicyName string
+	PolicyName     string
+	OpcodePolicies map[uint32]string // the names of Opcodes.Policies, which is empty so far
 }
 
 // New is the configuration of an empty file: no listener, and the default
@@ -150,13 +151,26 @@ func (c *Config) Add(l Listener) error {
 // was made from c.Engine.
 func (c *Config) Gateway(e *engine.Engine) ([]netx.ListenerConfig, error) {
 	listeners := make([]netx.ListenerConfig, len(c.Listeners))
+	var missing error
 	for i, l := range c.Listeners {
-		id, ok := e.Policy(l.PolicyName)
-		if !ok {
-			return nil, fmt.Errorf("config: listener %s: no policy %q", l.Name, l.PolicyName)
+		number := func(name string) engine.PolicyID {
+			id, ok := e.Policy(name)
+			if !ok {
+				missing = fmt.Errorf("config: listener %s: no policy %q", l.Name, name)
+			}
+			return id
 		}
 		listeners[i] = l.ListenerConfig
-		listeners[i].Policy = id
+		listeners[i].Policy = number(l.PolicyName)
+		if len(l.OpcodePolicies) > 0 {
+			listeners[i].Opcodes.Policies = make(map[uint32]engine.PolicyID, len(l.OpcodePolicies))
+		}
+		for opcode, name := range l.OpcodePolicies {
+			listeners[i].Opcodes.Policies[opcode] = number(name)
+		}
+	}
+	if missing != nil {
+		return nil, missing
 	}
 	return listeners, nil
 }

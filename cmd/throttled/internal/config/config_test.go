@@ -38,6 +38,7 @@ policies:
     capacity: 100
     refill: 600/m
     scale: 1000
+    dry_run: true
     initial: empty
     bytes: {capacity: 256KiB, refill: 128KiB/s}
     violations: {max: 7, window: 9s, spacing: 100ms, reset_on_success: true}
@@ -54,7 +55,9 @@ listeners:
     listen: 0.0.0.0:27015
     upstream: 127.0.0.1:27016
     policy: status
-    udp: {session_idle: 30s, max_sessions: 77, max_datagram: 1400}
+    dry_run: true
+    opcodes: {offset: 4, size: 2, policies: {0x54: status, 0x0FF1: default, 258: status, "3": default}}
+    udp: {session_idle: 30s, max_sessions: 77, max_datagram: 1400, max_reply_ratio: 2.5, lockout_requires: established}
   - name: web
     protocol: tcp
     listen: "[::1]:8080"
@@ -87,6 +90,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 			MaxSoftViolations: 7, Window: 9 * time.Second, Spacing: 100 * time.Millisecond, ResetOnSuccess: true,
 			Lockout: 10 * time.Second, Growth: 2, MaxLockout: 2 * time.Hour, ForgetAfter: 20 * time.Minute,
 		},
+		DryRun: true,
 	}, c.Engine.Default)
 	assert.Equal(t, []policy.Policy{{
 		Name:       "status",
@@ -103,7 +107,14 @@ func TestParseReadsEveryKey(t *testing.T) {
 	}, c.Engine)
 
 	require.Len(t, c.Listeners, 2)
-	assert.Equal(t, netx.UDPOptions{SessionIdle: 30 * time.Second, MaxSessions: 77, MaxDatagram: 1400}, c.Listeners[0].UDP)
+	assert.Equal(t, netx.UDPOptions{
+		SessionIdle: 30 * time.Second, MaxSessions: 77, MaxDatagram: 1400,
+		MaxReplyRatio: 2.5, LockoutRequires: netx.LockoutEstablished,
+	}, c.Listeners[0].UDP)
+	assert.True(t, c.Listeners[0].DryRun)
+	assert.False(t, c.Listeners[1].DryRun)
+	assert.Equal(t, netx.Opcodes{Offset: 4, Size: 2}, c.Listeners[0].Opcodes)
+	assert.Equal(t, map[uint32]string{0x54: "status", 0xff1: "default", 0x102: "status", 3: "default"}, c.Listeners[0].OpcodePolicies)
 	assert.Equal(t, "status", c.Listeners[0].PolicyName)
 	assert.Equal(t, netx.UDP, c.Listeners[0].Protocol)
 	assert.Equal(t, "0.0.0.0:27015", c.Listeners[0].Listen.String())

@@ -109,20 +109,12 @@ func (d *decoder) mapping(v value, at places, fields []field) bool {
 // pairs collects the values of a mapping by key, those it merges in included.
 func (d *decoder) pairs(v value, fields []field, merges int) (map[string]value, bool) {
 	v = d.resolve(v)
-	var entries []*ast.MappingValueNode
-	switch n := v.node.(type) {
-	case *ast.MappingNode:
-		entries = n.Values
-	case *ast.MappingValueNode:
-		entries = []*ast.MappingValueNode{n}
-	default:
+	entries, ok := entriesOf(v.node)
+	if !ok {
 		d.wrong(v, "%s; allowed: a mapping with the keys %s", describe(v.node), keys(fields))
 		return nil, false
 	}
-	if d.visits++; d.visits >= maxVisits {
-		if d.visits == maxVisits {
-			d.wrong(v, "the file repeats itself too often; allowed: %d mappings, those that aliases repeat included", maxVisits-1)
-		}
+	if !d.visit(v) {
 		return nil, false
 	}
 	own, merged := map[string]value{}, map[string]value{}
@@ -139,6 +131,25 @@ func (d *decoder) pairs(v value, fields []field, merges int) (map[string]value, 
 		}
 	}
 	return own, true
+}
+
+// entriesOf are the pairs of a mapping.
+func entriesOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	}
+	return nil, false
+}
+
+// visit counts a step, and is false where there were too many.
+func (d *decoder) visit(v value) bool {
+	if d.visits++; d.visits == maxVisits {
+		d.wrong(v, "the file repeats itself too often; allowed: %d mappings, those that aliases repeat included", maxVisits-1)
+	}
+	return d.visits < maxVisits
 }
 
 // entry puts one pair of a mapping into own.
@@ -159,11 +170,16 @@ func (d *decoder) entry(v value, e *ast.MappingValueNode, own map[string]value, 
 		d.wrong(at, "given twice, first in line %d; allowed: once", line)
 		return
 	}
-	member := value{node: e.Value, path: at.path}
+	own[key] = d.memberOf(e, at.path)
+}
+
+// memberOf is the value of a pair.
+func (d *decoder) memberOf(e *ast.MappingValueNode, path string) value {
+	member := value{node: e.Value, path: path}
 	if _, null := d.resolve(member).node.(*ast.NullNode); null {
 		member.key = e.Key
 	}
-	own[key] = member
+	return member
 }
 
 // merge adds the keys of a "<<" to merged; what is there already wins.

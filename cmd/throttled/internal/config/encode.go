@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"time"
@@ -71,6 +72,7 @@ type policyTree struct {
 	Capacity   int64          `json:"capacity"`
 	Refill     string         `json:"refill"`
 	Scale      int64          `json:"scale"`
+	DryRun     bool           `json:"dry_run"`
 	Initial    any            `json:"initial"`
 	Bytes      *bytesTree     `json:"bytes,omitempty"`
 	Violations violationsTree `json:"violations"`
@@ -97,19 +99,29 @@ type lockoutTree struct {
 }
 
 type listenerTree struct {
-	Name     string   `json:"name"`
-	Protocol string   `json:"protocol"`
-	Listen   string   `json:"listen"`
-	Upstream string   `json:"upstream"`
-	Policy   string   `json:"policy"`
-	UDP      *udpTree `json:"udp,omitempty"`
-	TCP      *tcpTree `json:"tcp,omitempty"`
+	Name     string       `json:"name"`
+	Protocol string       `json:"protocol"`
+	Listen   string       `json:"listen"`
+	Upstream string       `json:"upstream"`
+	Policy   string       `json:"policy"`
+	DryRun   bool         `json:"dry_run"`
+	Opcodes  *opcodesTree `json:"opcodes,omitempty"`
+	UDP      *udpTree     `json:"udp,omitempty"`
+	TCP      *tcpTree     `json:"tcp,omitempty"`
+}
+
+type opcodesTree struct {
+	Offset   int               `json:"offset"`
+	Size     int               `json:"size"`
+	Policies map[string]string `json:"policies"`
 }
 
 type udpTree struct {
-	SessionIdle span `json:"session_idle,omitzero"`
-	MaxSessions int  `json:"max_sessions,omitzero"`
-	MaxDatagram int  `json:"max_datagram,omitzero"`
+	SessionIdle     span        `json:"session_idle,omitzero"`
+	MaxSessions     int         `json:"max_sessions,omitzero"`
+	MaxDatagram     int         `json:"max_datagram,omitzero"`
+	MaxReplyRatio   json.Number `json:"max_reply_ratio"`
+	LockoutRequires string      `json:"lockout_requires"`
 }
 
 type tcpTree struct {
@@ -189,6 +201,7 @@ func newPolicyTree(p policy.Policy) policyTree {
 		Capacity: p.Packets.Capacity,
 		Refill:   perSecond(p.Packets.RefillPerSecond),
 		Scale:    p.Packets.Scale,
+		DryRun:   p.DryRun,
 		Initial:  initialWord(p.Packets.Initial),
 		Lockout:  "off",
 	}
@@ -203,9 +216,23 @@ func newPolicyTree(p policy.Policy) policyTree {
 }
 
 func newListenerTree(l Listener) listenerTree {
-	t := listenerTree{l.Name, protocolWords[l.Protocol], l.Listen.String(), l.Upstream, l.PolicyName, nil, nil}
+	t := listenerTree{
+		Name:     l.Name,
+		Protocol: protocolWords[l.Protocol],
+		Listen:   l.Listen.String(),
+		Upstream: l.Upstream,
+		Policy:   l.PolicyName,
+		DryRun:   l.DryRun,
+	}
 	if l.Protocol == netx.UDP {
-		t.UDP = &udpTree{span(l.UDP.SessionIdle), l.UDP.MaxSessions, l.UDP.MaxDatagram}
+		t.Opcodes = newOpcodesTree(l)
+		t.UDP = &udpTree{
+			SessionIdle:     span(l.UDP.SessionIdle),
+			MaxSessions:     l.UDP.MaxSessions,
+			MaxDatagram:     l.UDP.MaxDatagram,
+			MaxReplyRatio:   decimal(l.UDP.MaxReplyRatio),
+			LockoutRequires: lockoutRequiresWords[l.UDP.LockoutRequires],
+		}
 		return t
 	}
 	o := &l.TCP
@@ -218,6 +245,19 @@ func newListenerTree(l Listener) listenerTree {
 		IdleTimeout:         span(o.IdleTimeout),
 		OnLimit:             onLimitWords[o.OnLimit],
 		Reject:              rejectWords[o.Reject],
+	}
+	return t
+}
+
+// newOpcodesTree writes all opcodes with the same digits, so that JSON's order of
+// the keys is that of the numbers.
+func newOpcodesTree(l Listener) *opcodesTree {
+	if len(l.OpcodePolicies) == 0 {
+		return nil
+	}
+	t := &opcodesTree{l.Opcodes.Offset, l.Opcodes.Size, make(map[string]string, len(l.OpcodePolicies))}
+	for opcode, name := range l.OpcodePolicies {
+		t.Policies[fmt.Sprintf("0x%0*x", 2*l.Opcodes.Size, opcode)] = name
 	}
 	return t
 }

@@ -44,7 +44,7 @@ func TestTree(t *testing.T) {
 	written, err := json.Marshal(c.Tree())
 	require.NoError(t, err)
 	for _, key := range regexp.MustCompile(`(\w+):[ \n]`).FindAllStringSubmatch(full, -1) {
-		if key[1] != "token_file" { // "" here
+		if key[1] != "token_file" && key[1][0] > '9' { // "" here, or an opcode, which it writes in its own way
 			assert.Contains(t, string(written), `"`+key[1]+`":`)
 		}
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,9 +10,6 @@ import (
 	"github.com/seed-ee4278a0/throttled/netx"
 	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
-
-// maxDatagram is the largest payload of a UDP datagram.
-const maxDatagram = 65507
 
 const allowedCap = "1 to 4194304"
 
@@ -25,6 +23,8 @@ func (d *decoder) listener(c *Config, v value) {
 		{"listen", "listen", parsed(&l.Listen, allowedListen, parseListen)},
 		{"upstream", "upstream", parsed(&l.Upstream, allowedUpstream, parseUpstream)},
 		{"policy", "policy", text(&l.PolicyName, "the name of a policy")},
+		{"dry_run", "", truth(&l.DryRun)},
+		{"opcodes", "opcodes", func(d *decoder, v value) { d.opcodes(&l, v, at) }},
 		{"udp", "udp", func(d *decoder, v value) { d.udp(&l.UDP, v) }},
 		{"tcp", "tcp", func(d *decoder, v value) { d.tcp(&l.TCP, v, at) }},
 	})
@@ -35,6 +35,9 @@ func (d *decoder) listener(c *Config, v value) {
 	protocol, _, _ := scalar(d.resolve(at["protocol"]).node)
 	if n := l.TCP.Queue.Limit; n > 0 && protocol == netx.UDP.String() {
 		d.wrong(d.resolve(at["queue.limit"]), "%d on a udp listener, which has no connections that could wait; allowed: 0", n)
+	}
+	if at["opcodes"].node != d.resolve(v).node && protocol == netx.TCP.String() {
+		d.wrong(at["opcodes"], "on a tcp listener, which has no datagrams; allowed: on a udp listener")
 	}
 	if other := at[otherProtocol(l.Protocol)]; other.node != d.resolve(v).node {
 		d.warn(other, "has no effect on a %s listener", l.Protocol)
@@ -54,7 +57,9 @@ func (d *decoder) udp(o *netx.UDPOptions, v value) {
 	d.mapping(v, nil, []field{
 		{"session_idle", "", duration(&o.SessionIdle)},
 		{"max_sessions", "", whole(&o.MaxSessions, 1, netx.MaxCap, allowedCap)},
-		{"max_datagram", "", whole(&o.MaxDatagram, 1, maxDatagram, "1 to 65507")},
+		{"max_datagram", "", whole(&o.MaxDatagram, 1, netx.MaxDatagram, "1 to 65507")},
+		{"max_reply_ratio", "", parsed(&o.MaxReplyRatio, allowedRatio, parseRatio)},
+		{"lockout_requires", "", choice(&o.LockoutRequires, lockoutRequiresWords)},
 	})
 }
 
@@ -89,8 +94,14 @@ func (d *decoder) checkListeners(c *Config) {
 	}
 	for i, l := range c.Listeners {
 		at := d.listeners[i]
-		if !policies[l.PolicyName] {
-			d.wrong(d.resolve(at["policy"]), "there is no policy %q; allowed: %s", l.PolicyName, strings.Join(c.policyNames(), ", "))
+		known := func(name string, at value) {
+			if !policies[name] {
+				d.wrong(d.resolve(at), "there is no policy %q; allowed: %s", name, strings.Join(c.policyNames(), ", "))
+			}
+		}
+		known(l.PolicyName, at["policy"])
+		for _, opcode := range slices.Sorted(maps.Keys(l.OpcodePolicies)) {
+			known(l.OpcodePolicies[opcode], at[placeOf(opcode)])
 		}
 		for _, k := range c.conflicts(l, c.Listeners[:i]) {
 			d.wrong(d.resolve(at[k.key]), "%s", k.text)

@@ -46,6 +46,7 @@ func (d *decoder) policy(v value) (p policy.Policy, ok bool) {
 		{"capacity", "Packets.Capacity", orElse(&p.Packets.Capacity, tokenbucket.MaxCapacity, count(&p.Packets.Capacity))},
 		{"refill", "Packets.RefillPerSecond", rate(&p.Packets.RefillPerSecond)},
 		{"scale", "Packets.Scale", count(&p.Packets.Scale)},
+		{"dry_run", "", truth(&p.DryRun)},
 		{"initial", "Packets.Initial", initial(&p.Packets.Initial)},
 		{"bytes", "", func(d *decoder, v value) { p.Bytes = d.bytes(v, at) }},
 		{"violations", "", func(d *decoder, v value) { d.violations(&p.Escalation, v, at) }},

@@ -133,6 +133,8 @@ var (
 	orderWords      = []string{"oldest_first", "newest_first"}
 	onLimitWords    = []string{"pause", "close"}
 	rejectWords     = []string{"rst", "close", "silent"}
+
+	lockoutRequiresWords = []string{"any", "established"}
 )
 
 // choice reads one of a few words; the first stands for 0, and so on.

@@ -221,6 +221,9 @@ func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 		policy("initial: half"), policy("bytes: {capacity: 1KiB}"), policy("bytes: {refill: 0KiB/s}"), policy("lockout: never"),
 		policy("lockout: {base: 0s}"), policy("lockout: {growth: 0.5}"), policy("violations: {max: 0}"),
 		"listeners: [{name: x}]", listener("policy: 'a b'"), listener("udp: {max_datagram: 65508}"),
+		listener("udp: {max_reply_ratio: 1001}"), listener("udp: {lockout_requires: all}"), listener("dry_run: 1"), policy("dry_run: 'on'"),
+		listener("opcodes: {}"), listener("opcodes: {policies: {}}"), listener("opcodes: {policies: {x: default}}"),
+		listener("opcodes: {size: 5, policies: {1: default}}"), listener("opcodes: {offset: 65507, policies: {1: default}}"),
 		listener("tcp: {queue: {order: random}}"), listener("tcp: {reject: politely}"), listener("tcp: {idle_timeout: 5}"),
 	} {
 		_, err := Parse("f", []byte(file))

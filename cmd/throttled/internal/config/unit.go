@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-ee4278a0/throttled/netx"
 )
 
 // How values with a unit are written. Each function returns an error that says
@@ -26,6 +28,7 @@ const (
 	allowedShare    = "a percentage or a fraction: 60%, 0.6"
 	allowedFactor   = "a decimal number, 1 or more: 1, 1.5, 2"
 	allowedPositive = "more than 0"
+	allowedRatio    = "a decimal number of 0 to 1000: 3, 1.5, or 0 for no bound"
 )
 
 // parseDuration reads a duration of 0 or more.
@@ -125,6 +128,18 @@ func parseFactor(s string) (float64, error) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || !isNumber(s) {
 		return 0, fmt.Errorf("%s is not a number; allowed: %s", shown(s, true), allowedFactor)
+	}
+	return n, nil
+}
+
+// parseRatio reads how many times as much something may be.
+func parseRatio(s string) (float64, error) {
+	n, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil || !isNumber(s):
+		return 0, fmt.Errorf("%s is not a ratio; allowed: %s", shown(s, !looksNumeric(s)), allowedRatio)
+	case n > netx.MaxReplyRatioMost:
+		return 0, fmt.Errorf("%s is too large; allowed: %s", shown(s, false), allowedRatio)
 	}
 	return n, nil
 }

@@ -11,9 +11,9 @@ import (
 
 const (
 	sections = "admin, state, report, engine, exempt, deny, kernel_drop, drain, policies, listeners"
-	ofPolicy = "name, capacity, refill, scale, initial, bytes, violations, lockout"
+	ofPolicy = "name, capacity, refill, scale, dry_run, initial, bytes, violations, lockout"
 	ofPrefix = "allowed: an address or a prefix, such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32"
-	ofListen = "name, protocol, listen, upstream, policy, udp, tcp"
+	ofListen = "name, protocol, listen, upstream, policy, dry_run, opcodes, udp, tcp"
 )
 
 // tooMany is what is said about 3000000000, which is no int where that has 32 bits.
@@ -170,7 +170,11 @@ var wrong = []struct {
 		"5:12: policies[3].name: 7 is not a text; allowed: 1 to 64 letters, digits and signs, without spaces (in quotes where it looks like a number)",
 		`6:12: policies[4].name: "a b" is not a name; allowed: 1 to 64 letters, digits and signs, without spaces`,
 	}},
-	{"keys of later times", "policies: [{name: a, dry_run: false}]\n", []string{"1:22: policies[0].dry_run: unknown key; allowed: " + ofPolicy}},
+	{"dry run", "policies: [{name: a, dry_run: on, dryrun: true}]\nlisteners:\n  - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, dry_run: {}}\n", []string{
+		`1:31: policies[0].dry_run: "on" is not a truth value; allowed: true, false`,
+		"1:35: policies[0].dryrun: unknown key, did you mean dry_run?; allowed: " + ofPolicy,
+		"3:76: listeners[0].dry_run: a mapping; allowed: true, false",
+	}},
 	{"limits", "policies:\n  - name: a\n    capacity: 0\n    refill: 32\n    scale: 2000000\n    initial: 65\n", []string{
 		"3:15: policies[0].capacity: 0 has no meaning here; allowed: 1 or more",
 		`4:13: policies[0].refill: "32" is not a rate; allowed: a number for a second, minute or hour: 32/s, 100/m, 1000/h`,
@@ -223,12 +227,12 @@ var wrong = []struct {
 		`6:43: policies[4].lockout.max: "x" is not a duration; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h`,
 	}},
 
-	{"listener", "listeners:\n  - name: a\n    protocol: sctp\n    listen: :7000\n    upstream: 127.0.0.1\n    policy: fast\n    opcodes: {}\n", []string{
+	{"listener", "listeners:\n  - name: a\n    protocol: sctp\n    listen: :7000\n    upstream: 127.0.0.1\n    policy: fast\n    opcode: {}\n", []string{
 		`3:15: listeners[0].protocol: "sctp" is not known; allowed: udp, tcp`,
 		`4:13: listeners[0].listen: ":7000" has no address; allowed: 0.0.0.0:7000 for every IPv4 address, [::]:7000 for every IPv6 address`,
 		`5:15: listeners[0].upstream: "127.0.0.1" is not an upstream; allowed: host:port, or echo`,
 		`6:13: listeners[0].policy: there is no policy "fast"; allowed: default`,
-		"7:5: listeners[0].opcodes: unknown key; allowed: " + ofListen,
+		"7:5: listeners[0].opcode: unknown key, did you mean opcodes?; allowed: " + ofListen,
 	}},
 	{"listeners beside each other", "listeners:\n  - &a {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo}\n  - {<<: *a, listen: 127.0.0.1:2}\n  - {name: c, protocol: udp, listen: '[::ffff:127.0.0.1]:1', upstream: echo}\n  - {<<: *a, name: d, protocol: tcp}\n", []string{
 		`2:15: listeners[1].name: a second listener "a"; allowed: one for each name`,
@@ -264,11 +268,15 @@ var wrong = []struct {
 		"2:87: listeners[0].udp.max_sessions: 5000000 is too large; allowed: 1 to 4194304",
 		"3:90: listeners[1].tcp.max_connections: 4194305 is too large; allowed: 1 to 4194304",
 	}},
-	{"udp", "listeners:\n  - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, udp: {session_idle: 0s, max_sessions: 0, max_datagram: 65508, max_reply_ratio: 0}}\n", []string{
+	{"udp", "listeners:\n  - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: echo, udp: {session_idle: 0s, max_sessions: 0, max_datagram: 65508,\n" +
+		"      max_reply_ratio: 1000.5, lockout_requires: nobody, max_reply: 1}}\n  - {name: b, protocol: udp, listen: 127.0.0.1:2, upstream: echo, udp: {max_reply_ratio: -1}}\n", []string{
 		"2:87: listeners[0].udp.session_idle: 0s has no meaning here; allowed: more than 0",
 		"2:105: listeners[0].udp.max_sessions: 0 has no meaning here; allowed: 1 to 4194304",
 		"2:122: listeners[0].udp.max_datagram: 65508 is too large; allowed: 1 to 65507",
-		"2:129: listeners[0].udp.max_reply_ratio: unknown key; allowed: session_idle, max_sessions, max_datagram",
+		"3:24: listeners[0].udp.max_reply_ratio: 1000.5 is too large; allowed: a decimal number of 0 to 1000: 3, 1.5, or 0 for no bound",
+		`3:50: listeners[0].udp.lockout_requires: "nobody" is not known; allowed: any, established`,
+		"3:58: listeners[0].udp.max_reply: unknown key; allowed: session_idle, max_sessions, max_datagram, max_reply_ratio, lockout_requires",
+		`4:90: listeners[1].udp.max_reply_ratio: "-1" is not a ratio; allowed: a decimal number of 0 to 1000: 3, 1.5, or 0 for no bound`,
 	}},
 	{"tcp", "listeners:\n  - name: a\n    protocol: tcp\n    listen: 127.0.0.1:1\n    upstream: echo\n    tcp: {max_connections: 0, max_connections_per_ip: -1, dial_timeout: 0s, first_byte_timeout: 1, on_limit: drop, reject: none, lazy: 1}\n", []string{
 		"6:28: listeners[0].tcp.max_connections: 0 has no meaning here; allowed: 1 to 4194304",

@@ -52,6 +52,8 @@ var (
 		"Datagrams or connections that were not forwarded.", "listener", "reason")
 	wouldDrop = describe("would_drop_total",
 		"Datagrams or connections that a dry run let through.", "listener", "reason")
+	suppressed = describe("replies_suppressed_total",
+		"Datagrams to clients that were not sent, for udp.max_reply_ratio.", "listener")
 	sessions = describe("sessions_active",
 		"UDP sessions that are open.", "listener")
 	connections = describe("connections_active",
@@ -81,7 +83,7 @@ type gateway struct{ source Source }
 // Describe implements prometheus.Collector.
 func (g gateway) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		packets, bytes, dropped, wouldDrop, sessions, connections, endpoints, endpointsPeak,
+		packets, bytes, dropped, wouldDrop, suppressed, sessions, connections, endpoints, endpointsPeak,
 		lockedEndpoints, lockouts, evicted, refillRatio, reloadSuccess, restarts,
 	} {
 		ch <- d
@@ -122,6 +124,7 @@ func collectListener(ch chan<- prometheus.Metric, l netx.ListenerReport) {
 	if l.Protocol == netx.TCP.String() {
 		gauge(ch, connections, float64(l.ConnectionsActive), l.Name)
 	} else {
+		count(ch, suppressed, l.RepliesSuppressed, l.Name)
 		gauge(ch, sessions, float64(l.SessionsActive), l.Name)
 	}
 }

@@ -18,7 +18,7 @@ import (
 func listeners() []netx.ListenerReport {
 	return []netx.ListenerReport{
 		{
-			Name: "game", Protocol: "udp", Packets: 10, Bytes: 1000, Forwarded: 6, Replies: 5, ReplyBytes: 500,
+			Name: "game", Protocol: "udp", Packets: 10, Bytes: 1000, Forwarded: 6, Replies: 5, ReplyBytes: 500, RepliesSuppressed: 6,
 			Dropped: map[string]int64{"soft_throttle": 3, "kernel": 1}, SessionsActive: 2,
 		},
 		{
@@ -76,6 +76,7 @@ func TestEveryMetric(t *testing.T) {
 		`throttled_dropped_total{listener="game",reason="kernel"} 1`,
 		`throttled_dropped_total{listener="web",reason="queue_full"} 0`,
 		`throttled_would_drop_total{listener="web",reason="hard_lockout"} 2`,
+		`throttled_replies_suppressed_total{listener="game"} 6`,
 		`throttled_endpoints 7`,
 		`throttled_endpoints_peak 9`,
 		`throttled_locked_endpoints 2`,
@@ -89,7 +90,7 @@ func TestEveryMetric(t *testing.T) {
 	}
 	assert.Subset(t, got, want)
 	reasons := 2 * 2 * len(netx.DropReasons()) // dropped and would-drop, of two listeners
-	assert.Len(t, got, 8+reasons+10)
+	assert.Len(t, got, 8+reasons+11)
 	assert.Contains(t, text, "\ngo_goroutines ")
 	assert.Contains(t, text, "\nprocess_open_fds ")
 
