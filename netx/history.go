@@ -67,4 +67,5 @@ func (r *ListenerReport) add(o ListenerReport) {
 	r.UpstreamErrors += o.UpstreamErrors
 	r.Replies += o.Replies
 	r.ReplyBytes += o.ReplyBytes
+	r.RepliesSuppressed += o.RepliesSuppressed
 }
