@@ -42,8 +42,12 @@ func udp(src, dst netip.AddrPort) *layers.UDP {
 
 // datagram is the IP packet of a UDP datagram of n bytes.
 func datagram(t testing.TB, from, to string, n int) []byte {
+	return datagramOf(t, from, to, make([]byte, n))
+}
+
+func datagramOf(t testing.TB, from, to string, payload []byte) []byte {
 	src, dst := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
-	return serialize(t, ip(src, dst, layers.IPProtocolUDP), udp(src, dst), gopacket.Payload(make([]byte, n)))
+	return serialize(t, ip(src, dst, layers.IPProtocolUDP), udp(src, dst), gopacket.Payload(payload))
 }
 
 // stream is the IP packet of a TCP segment of n bytes, with flags as in "S", "SA",

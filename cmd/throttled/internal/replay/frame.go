@@ -24,10 +24,11 @@ const (
 type segment struct {
 	protocol netx.Protocol
 	src, dst netip.AddrPort
-	bytes    int  // of payload, as the headers say, whatever was kept of it
-	first    bool // the first fragment of several
-	outgoing bool // sent by the host that it was captured on
-	flags    byte // of TCP
+	bytes    int    // of payload, as the headers say, whatever was kept of it
+	payload  []byte // of UDP: what was kept, which is good until the next packet
+	first    bool   // the first fragment of several
+	outgoing bool   // sent by the host that it was captured on
+	flags    byte   // of TCP
 	seq      uint32
 }
 
@@ -232,6 +233,7 @@ func (s *segment) udp(b []byte, length int) kind {
 		return isBroken
 	}
 	s.bytes = datagram - 8
+	s.payload = b[8:min(datagram, len(b))]
 	return isSegment
 }
 

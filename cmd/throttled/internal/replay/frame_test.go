@@ -67,7 +67,7 @@ func TestLinkTypes(t *testing.T) {
 			require.Equal(t, isSegment, kind, name)
 			assert.Equal(t, segment{
 				protocol: netx.UDP, src: netip.MustParseAddrPort(end.from), dst: netip.MustParseAddrPort(end.to),
-				bytes: 100, outgoing: c.outgoing,
+				bytes: 100, payload: make([]byte, 100), outgoing: c.outgoing,
 			}, got, name)
 
 			// Whatever was kept of it, the headers are enough and nothing less is.
@@ -81,6 +81,8 @@ func TestLinkTypes(t *testing.T) {
 					require.Equal(t, isBroken, kind, "%s cut to %d", name, n)
 				} else {
 					require.Equal(t, isSegment, kind, "%s cut to %d", name, n)
+					require.Len(t, short.payload, min(n-enough, 100), "%s cut to %d", name, n)
+					short.payload = got.payload
 					require.Equal(t, got, short, "%s cut to %d", name, n)
 				}
 			}

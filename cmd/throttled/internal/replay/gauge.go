@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/tokenbucket"
 )
 
@@ -30,24 +31,24 @@ func (g *gauge) begin(start time.Time, ls *listeners) error {
 
 func (g *gauge) tick(at time.Time) { g.now = int64(at.Sub(g.start)) }
 
-func (g *gauge) datagram(l *listener, from netip.AddrPort, n int) { g.take(l, from, 1, n) }
+func (g *gauge) datagram(l *listener, s *segment) { g.take(l.policyFor(s), s.src, 1, s.bytes) }
 
 func (g *gauge) open(l *listener, from netip.AddrPort) bool {
-	g.take(l, from, 1, 0)
+	g.take(l.Policy, from, 1, 0)
 	return true
 }
 
 func (g *gauge) data(l *listener, c *connection, n int) bool {
-	g.take(l, c.from, 0, n)
+	g.take(l.Policy, c.from, 0, n)
 	return true
 }
 
-func (g *gauge) take(l *listener, from netip.AddrPort, packets int64, bytes int) {
-	p := g.policies[uint16(l.Policy)]
+func (g *gauge) take(id engine.PolicyID, from netip.AddrPort, packets int64, bytes int) {
+	p := g.policies[uint16(id)]
 	if p == nil {
 		return
 	}
-	v := p.levels[g.trial.engine.Key(from, l.Policy)]
+	v := p.levels[g.trial.engine.Key(from, id)]
 	if v == nil {
 		return
 	}

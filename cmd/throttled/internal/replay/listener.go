@@ -11,8 +11,17 @@ import (
 // A listener is one of the configuration, and what came for it.
 type listener struct {
 	netx.ListenerConfig
-	policy string
 	report Listener
+}
+
+// policyFor is the policy of a datagram. Where the opcode was not kept it is the
+// listener's.
+func (l *listener) policyFor(s *segment) engine.PolicyID {
+	o := &l.Opcodes
+	if end := o.Offset + max(1, o.Size); len(o.Policies) > 0 && len(s.payload) < end && end <= s.bytes {
+		l.report.OpcodesCut++
+	}
+	return l.PolicyOf(s.payload)
 }
 
 // listeners finds the one that a packet is for.
@@ -21,14 +30,16 @@ type listeners struct {
 	byAddress map[address]*listener // wildcards under the unspecified address of their family
 	local     map[netip.Addr]bool   // addresses that a wildcard has been sent something to
 	last      netip.Addr            // of them
+	policies  map[engine.PolicyID]string
 }
 
 func newListeners(from []config.Listener) *listeners {
-	ls := &listeners{byAddress: map[address]*listener{}, local: map[netip.Addr]bool{}}
+	ls := &listeners{byAddress: map[address]*listener{}, local: map[netip.Addr]bool{}, policies: map[engine.PolicyID]string{}}
 	for _, l := range from {
 		at := netip.AddrPortFrom(l.Listen.Addr().Unmap(), l.Listen.Port())
-		is := &listener{ListenerConfig: l.ListenerConfig, policy: l.PolicyName, report: Listener{
-			Name: l.Name, Protocol: l.Protocol.String(), Listen: at.String(), Dropped: map[string]int64{},
+		is := &listener{ListenerConfig: l.ListenerConfig, report: Listener{
+			Name: l.Name, Protocol: l.Protocol.String(), Listen: at.String(),
+			Dropped: map[string]int64{}, WouldDrop: map[string]int64{},
 		}}
 		ls.all = append(ls.all, is)
 		if at.Port() != 0 {
@@ -38,11 +49,15 @@ func newListeners(from []config.Listener) *listeners {
 	return ls
 }
 
-// under gives every listener the number that its policy has in an engine.
+// under gives every listener the numbers that its policies have in an engine.
 func (ls *listeners) under(e *engine.Engine, c *config.Config) error {
 	numbered, err := c.Gateway(e)
 	for i, l := range numbered {
 		ls.all[i].ListenerConfig = l
+		ls.policies[l.Policy] = c.Listeners[i].PolicyName
+		for opcode, id := range l.Opcodes.Policies {
+			ls.policies[id] = c.Listeners[i].OpcodePolicies[opcode]
+		}
 	}
 	return err
 }

@@ -18,7 +18,11 @@
 //     what was sent twice counts once and what the capture has missed counts too. A
 //     connection that is open when the capture begins counts its bytes and is no
 //     new one.
-//   - What was kept of a packet does not matter beyond its headers.
+//   - What was kept of a packet does not matter beyond its headers, and the opcode
+//     where a listener has some; a datagram without it is decided on under the
+//     listener's policy.
+//   - In a dry run what is denied is let through and counted apart, and bytes of
+//     streams are not charged, as in the gateway.
 //   - A packet is for the listener with exactly its destination; else for the one
 //     on the wildcard of its family and its port, whatever host the capture is from.
 //     What the host has sent is for none: cooked captures say so, and in others it

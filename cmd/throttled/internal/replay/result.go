@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/pcap"
+	"github.com/seed-ee4278a0/throttled/netx"
 )
 
 // A Result is what a replay has found. Its JSON has the names of the fields.
@@ -65,7 +66,9 @@ type Listener struct {
 	Bytes     int64 // payload; for TCP that of connections that are let in
 	Forwarded int64
 	Dropped   map[string]int64 // by the gateway's reasons
+	WouldDrop map[string]int64 // likewise, what a dry run lets through; part of what is forwarded, or dropped for another reason
 
+	OpcodesCut    int64 // datagrams of which the opcode was not kept, and which were decided on under the listener's policy
 	Retransmitted int64 // SYNs that were sent again
 	OpenBefore    int64 // connections that were open when the capture began
 	Paused        int64 // connections with bytes over the limit, where on_limit is pause
@@ -115,6 +118,12 @@ func (r *Result) warn(t *traffic, failed error) {
 		captured += l.report.Captured
 		if l.Listen.Port() == 0 {
 			warn("listener %s has port 0, which no packet of a capture is for", l.Name)
+		}
+		if n := l.report.OpcodesCut; n > 0 {
+			warn("listener %s: of %d datagrams the opcode was not captured; they were decided on under the listener's policy", l.Name, n)
+		}
+		if l.UDP.LockoutRequires == netx.LockoutEstablished {
+			warn("listener %s: whom the upstream would have answered is not known; lockout_requires is taken to be any", l.Name)
 		}
 	}
 	if captured == 0 {

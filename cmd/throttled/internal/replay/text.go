@@ -36,7 +36,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	for _, l := range r.Listeners {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n",
 			l.Name, l.Protocol, l.Listen, l.Captured, l.Packets, l.Bytes, l.Forwarded, cmp.Or(counts(l.Dropped), "0"))
-		l.writeStreams(t)
+		l.writeMore(t)
 	}
 	e := r.Endpoints
 	fmt.Fprintf(t, "\nEndpoints: %d, denied something: %d, locked out: %d\n", e.Seen, e.Denied, e.LockedOut)
@@ -47,8 +47,11 @@ func (r *Result) WriteText(w io.Writer) error {
 	return r.writeSuggested(w)
 }
 
-// writeStreams writes what only TCP listeners have, as far as there is anything.
-func (l *Listener) writeStreams(w io.Writer) {
+// writeMore writes what a listener may have beside, as far as there is anything.
+func (l *Listener) writeMore(w io.Writer) {
+	if len(l.WouldDrop) > 0 {
+		fmt.Fprintf(w, "  let through by a dry run: %s\n", counts(l.WouldDrop))
+	}
 	more := map[string]int64{
 		"SYNs sent again": l.Retransmitted, "open before the capture": l.OpenBefore, "paused": l.Paused,
 		"closed over the byte limit": l.Closed, "late bytes": l.LateBytes,

@@ -17,7 +17,7 @@ type judge interface {
 	// of what follows.
 	begin(start time.Time, ls *listeners) error
 	tick(at time.Time)
-	datagram(l *listener, from netip.AddrPort, n int)
+	datagram(l *listener, s *segment)
 	// open hears of a connection, data of so many bytes more from its client.
 	// Where they return false the connection is over.
 	open(l *listener, from netip.AddrPort) bool
@@ -70,7 +70,7 @@ func (t *traffic) packet(p pcap.Packet) error {
 	if l.Protocol == netx.TCP {
 		t.streams.segment(t.judge, l, s, t.now)
 	} else {
-		t.judge.datagram(l, s.src, s.bytes)
+		t.judge.datagram(l, s)
 	}
 	return nil
 }

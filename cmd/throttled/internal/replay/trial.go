@@ -26,6 +26,7 @@ type trial struct {
 	now    time.Time
 	known  map[shard.Key]*standing
 	own    func(netx.Protocol, netip.AddrPort) bool // whether it is a listener's
+	names  map[engine.PolicyID]string
 }
 
 // A standing is what has happened to an endpoint under a policy.
@@ -64,7 +65,7 @@ func newTrial(c *config.Config) *trial {
 }
 
 func (t *trial) begin(start time.Time, ls *listeners) (err error) {
-	t.start, t.now, t.own = start, start, ls.own
+	t.start, t.now, t.own, t.names = start, start, ls.own, ls.policies
 	c := t.config
 	if t.engine, err = engine.NewReplay(c.Engine, start); err != nil {
 		return err
@@ -90,17 +91,17 @@ func (t *trial) since() time.Duration { return t.now.Sub(t.start) }
 
 func (t *trial) window() int64 { return int64(t.since() / peakWindow) }
 
-func (t *trial) datagram(l *listener, from netip.AddrPort, n int) {
+func (t *trial) datagram(l *listener, s *segment) {
 	r := &l.report
 	r.Packets++
-	r.Bytes += int64(n)
+	r.Bytes += int64(s.bytes)
 	switch {
-	case netx.Bogon(from):
+	case netx.Bogon(s.src):
 		r.Dropped["bogon"]++
-	case t.own(l.Protocol, from):
+	case t.own(l.Protocol, s.src):
 		r.Dropped["self"]++
-	case !t.decide(l, from, n):
-	case n > cmp.Or(l.UDP.MaxDatagram, netx.DefaultMaxDatagram):
+	case !t.decide(l, engine.Request{Endpoint: s.src, Policy: l.policyFor(s), Bytes: s.bytes}):
+	case s.bytes > cmp.Or(l.UDP.MaxDatagram, netx.DefaultMaxDatagram):
 		r.Dropped["oversize"]++
 	default:
 		r.Forwarded++
@@ -109,20 +110,21 @@ func (t *trial) datagram(l *listener, from netip.AddrPort, n int) {
 
 func (t *trial) open(l *listener, from netip.AddrPort) bool {
 	l.report.Packets++
-	allowed := t.decide(l, from, 0)
+	allowed := t.decide(l, engine.Request{Endpoint: from, Policy: l.Policy})
 	if allowed {
 		l.report.Forwarded++
 	}
 	return allowed
 }
 
-// decide asks the engine, and counts what it denies.
-func (t *trial) decide(l *listener, from netip.AddrPort, n int) bool {
-	d := t.engine.Decide(engine.Request{Endpoint: from, Policy: l.Policy, Bytes: n})
-	key := t.engine.Key(from, l.Policy)
-	s := t.standing(l, key)
+// decide asks the engine, and counts what it denies. It says whether the packet
+// passes.
+func (t *trial) decide(l *listener, q engine.Request) bool {
+	d := t.engine.Decide(q)
+	key := t.engine.Key(q.Endpoint, q.Policy)
+	s := t.standing(key)
 	s.packets.add(1, t.window())
-	s.bytes.add(int64(n), t.window())
+	s.bytes.add(int64(q.Bytes), t.window())
 	left, tracked := t.engine.Left(key)
 	s.tracked = s.tracked || tracked
 	switch {
@@ -135,8 +137,8 @@ func (t *trial) decide(l *listener, from netip.AddrPort, n int) bool {
 		return true
 	}
 	s.denied++
-	l.report.Dropped[dropReason(d)]++
-	if tracked && d.Reason == policy.HardLockout && t.since() >= s.lockedUntil {
+	reason := netx.Denial(t.engine.Engine, q.Endpoint, d)
+	if tracked && reason == policy.HardLockout.String() && t.since() >= s.lockedUntil {
 		s.lockouts++
 		s.locked += d.RetryAfter
 		s.lockedUntil = t.since() + d.RetryAfter
@@ -144,24 +146,26 @@ func (t *trial) decide(l *listener, from netip.AddrPort, n int) bool {
 			s.firstLockout = t.since()
 		}
 	}
+	if t.dryRun(l, q.Policy) {
+		l.report.WouldDrop[reason]++
+		return true
+	}
+	l.report.Dropped[reason]++
 	return false
 }
 
-// dropReason is the gateway's word for a denial. Only a listing has no end here.
-func dropReason(d policy.Decision) string {
-	if d.Reason == policy.HardLockout && d.RetryAfter == policy.Never {
-		return "denied"
-	}
-	return d.Reason.String()
-}
+func (t *trial) dryRun(l *listener, id engine.PolicyID) bool { return l.DryRun || t.engine.DryRun(id) }
 
 // data charges the bytes of a stream. A client that is paused slows down, which a
 // capture cannot show: what there are no tokens for is counted and not charged.
 func (t *trial) data(l *listener, c *connection, n int) bool {
 	l.report.Bytes += int64(n)
 	key := t.engine.Key(c.from, l.Policy)
-	s := t.standing(l, key)
+	s := t.standing(key)
 	s.bytes.add(int64(n), t.window())
+	if t.dryRun(l, l.Policy) {
+		return true
+	}
 	took, _ := t.engine.TakeBytes(c.from, l.Policy, n)
 	left, tracked := t.engine.Left(key)
 	s.tracked = s.tracked || tracked
@@ -182,10 +186,10 @@ func (t *trial) data(l *listener, c *connection, n int) bool {
 	return true
 }
 
-func (t *trial) standing(l *listener, key shard.Key) *standing {
+func (t *trial) standing(key shard.Key) *standing {
 	s := t.known[key]
 	if s == nil {
-		s = &standing{policy: l.policy, lowest: 1, lowestAt: t.since()}
+		s = &standing{policy: t.names[engine.PolicyID(key.Policy)], lowest: 1, lowestAt: t.since()}
 		t.known[key] = s
 	}
 	return s
