@@ -100,6 +100,17 @@ func (e *Engine) Denies(a netip.Addr) bool {
 	return ok && rule.denied && !rule.exempt
 }
 
+// ListDecision returns what the lists decide on a packet from an address, under
+// every policy; ok is false where they say nothing of it. It neither charges nor
+// counts anything.
+func (e *Engine) ListDecision(a netip.Addr) (d policy.Decision, ok bool) {
+	l := e.lists.Load()
+	if l == nil {
+		return d, false
+	}
+	return l.decide(a, e.elapsed())
+}
+
 // Config returns what New was given, with the defaults for what was zero. The
 // policies may have been replaced since.
 func (e *Engine) Config() Config { return e.cfg }

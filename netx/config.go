@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -112,6 +113,7 @@ type ListenerConfig struct {
 	Opcodes Opcodes    // of a UDP listener
 	UDP     UDPOptions // of a UDP listener
 	TCP     TCPOptions // of a TCP listener
+	Proxy   ProxyOptions
 }
 
 // UDPOptions are those of a UDP listener. Zero fields mean the default behind
@@ -228,6 +230,7 @@ func (l ListenerConfig) problems() []error {
 	l.Opcodes.check(&m, l.Protocol)
 	l.UDP.check(&m)
 	l.TCP.check(&m)
+	l.checkProxy(&m)
 	if l.Protocol == UDP && l.TCP.Queue.Limit > 0 {
 		m.add("TCP.Queue.Limit: %d on a udp listener, which has no connections that could wait", l.TCP.Queue.Limit)
 	}
@@ -342,6 +345,10 @@ func (l ListenerConfig) withDefaults() ListenerConfig {
 	}
 	if l.TCP.DialTimeout == 0 {
 		l.TCP.DialTimeout = DefaultDialTimeout
+	}
+	l.Proxy.AcceptFrom = slices.Clone(l.Proxy.AcceptFrom)
+	if l.Proxy.Timeout == 0 {
+		l.Proxy.Timeout = DefaultProxyTimeout
 	}
 	return l
 }

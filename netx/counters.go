@@ -20,6 +20,7 @@ const (
 	dropOversize
 	dropSelf
 	dropBogon
+	dropProxyHeader
 	dropUpstreamError
 	dropConnectionsFull
 	dropQueueFull
@@ -31,7 +32,7 @@ const (
 func (r dropReason) String() string {
 	return [dropReasons]string{
 		"soft_throttle", "hard_lockout", "denied", "sessions_full", "oversize", "self",
-		"bogon", "upstream_error", "connections_full", "queue_full",
+		"bogon", "proxy_header", "upstream_error", "connections_full", "queue_full",
 		"draining", "kernel",
 	}[r]
 }

@@ -18,9 +18,9 @@ func openKernelDrop(f *frame) *kerneldrop.Table {
 }
 
 // filtered says whether the kernel may drop by the source alone: not where nothing
-// is to be dropped, nor where the policy hangs on the payload.
+// is to be dropped, nor where the policy or the client hangs on the payload.
 func (l ListenerConfig) filtered() bool {
-	return l.Protocol == UDP && !l.DryRun && len(l.Opcodes.Policies) == 0
+	return l.Protocol == UDP && !l.DryRun && len(l.Opcodes.Policies)+len(l.Proxy.AcceptFrom) == 0
 }
 
 // kernelFilter returns the filter of a UDP listener, nil where there is none.

@@ -116,7 +116,7 @@ func (l *ListenerConfig) capKey() string {
 // fixedCost is what the listener itself costs.
 func (l *ListenerConfig) fixedCost() int {
 	if l.Protocol == TCP {
-		return 1 + pipeCount()*fdsPerPipe
+		return 1 + pipeCount()*fdsPerPipe + l.headerSpare()
 	}
 	return loopCount() * fdsPerLoop
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/policy"
 	"github.com/seed-ee4278a0/throttled/policy/limiter"
 )
 
@@ -41,9 +42,12 @@ type tcpServer struct {
 	looksUp  bool                      // the upstream is a name
 	listener *shared[*net.TCPListener] // nil until it is bound
 
+	proxies   *proxies
 	perIP     *ipSlots
 	places    *limiter.Concurrency // one for each connection that is served; closed by drain
 	waiting   chan struct{}        // one for each connection that waits for a place
+	unheard   atomic.Int64         // connections whose PROXY header is to come
+	placing   sync.Mutex           // held while a connection is admitted, and where they are counted
 	pipes     *pipes
 	buffers   sync.Pool // of *[bufferSize]byte
 	lookEvery time.Duration
@@ -53,12 +57,14 @@ type tcpServer struct {
 
 	ctx    context.Context // ends the dials and the relays
 	cancel context.CancelFunc
+	taking context.Context // ends with drain
+	stop   context.CancelFunc
 	relays sync.WaitGroup // and the watch
 
 	accepting sync.WaitGroup
 	retiring  sync.Once
 
-	fullGate, upstreamGate logGate
+	fullGate, headerGate, upstreamGate logGate
 }
 
 func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) {
@@ -77,6 +83,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		self:    &f.self,
 		looksUp: notAddr != nil,
 		lock:    lock,
+		proxies: newProxies(cfg.Proxy.AcceptFrom),
 		perIP:   newIPSlots(cfg.TCP.MaxConnectionsPerIP),
 		places:  places,
 		waiting: make(chan struct{}, cfg.TCP.Queue.Limit+1), // and one that comes while the oldest goes
@@ -87,6 +94,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 	s.watch.relays = make(map[*relay]struct{})
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.taking, s.stop = context.WithCancel(s.ctx)
 	return s, nil
 }
 
@@ -110,11 +118,14 @@ func (s *tcpServer) begin() {
 	s.relays.Go(s.watchRelays)
 }
 
-func (s *tcpServer) active() int64 { return s.connections.Load() + int64(len(s.waiting)) }
+func (s *tcpServer) active() int64 {
+	return s.unheard.Load() + int64(len(s.waiting)) + s.connections.Load()
+}
 
 // drain also ends those who wait: whoever is served goes on.
 func (s *tcpServer) drain() {
 	s.draining.Store(true)
+	s.stop()
 	s.places.Close()
 }
 
@@ -168,36 +179,60 @@ func (s *tcpServer) accept() {
 	}
 }
 
-func (s *tcpServer) decide(c *net.TCPConn) {
+func (s *tcpServer) decide(conn *net.TCPConn) {
 	s.packets.Add(1)
-	if reason, ok := s.admit(c, addrPort(c.RemoteAddr())); !ok {
-		s.drop(reason)
-		reject(c, s.cfg.TCP.Reject)
+	c := caller{client: conn, from: addrPort(conn.RemoteAddr())}
+	if s.proxies != nil {
+		if s.proxies.has(c.from.Addr()) {
+			s.identify(c)
+			return
+		}
+		c.unproven = true
 	}
+	s.placing.Lock()
+	reason, ok := s.admit(c)
+	s.placing.Unlock()
+	if !ok {
+		s.turnAway(conn, reason)
+	}
+}
+
+func (s *tcpServer) turnAway(c *net.TCPConn, reason dropReason) {
+	s.drop(reason)
+	reject(c, s.cfg.TCP.Reject)
 }
 
 // admit asks the engine before it looks at the caps: who knocks too often is
 // in violation whether there was a place for him or not.
-func (s *tcpServer) admit(c *net.TCPConn, from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) admit(c caller) (dropReason, bool) {
+	from := c.from
 	if s.draining.Load() {
 		return dropDraining, false
 	}
 	if d := s.engine.EvaluatePolicy(from, s.cfg.Policy); !d.Allowed {
-		reason := denial(s.engine, from, d)
-		if !s.dryRun() {
+		if reason, ok := s.refuse(from, d); ok {
 			return reason, false
 		}
-		s.wouldDrop[reason].Add(1)
 	}
 	if !s.perIP.take(from.Addr()) {
 		s.logFull("max_connections_per_ip", s.cfg.TCP.MaxConnectionsPerIP, "address", from.Addr())
 		return dropConnectionsFull, false
 	}
-	reason, ok := s.place(c, from)
+	reason, ok := s.place(c)
 	if !ok {
 		s.perIP.free(from.Addr())
 	}
 	return reason, ok
+}
+
+// refuse says for what reason a denial drops, and whether it is one in earnest.
+func (s *tcpServer) refuse(from netip.AddrPort, d policy.Decision) (dropReason, bool) {
+	reason := denial(s.engine, from, d)
+	if s.dryRun() {
+		s.wouldDrop[reason].Add(1)
+		return 0, false
+	}
+	return reason, true
 }
 
 // dryRun says whether what the engine denies is let through, and bytes cost
@@ -205,7 +240,7 @@ func (s *tcpServer) admit(c *net.TCPConn, from netip.AddrPort) (dropReason, bool
 func (s *tcpServer) dryRun() bool { return s.cfg.DryRun || s.engine.DryRun(s.cfg.Policy) }
 
 // place sees to it that the connection is served, now or when its turn comes.
-func (s *tcpServer) place(c *net.TCPConn, from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) place(c caller) (dropReason, bool) {
 	place, err := s.places.TryAcquire(1)
 	q := &s.cfg.TCP.Queue
 	switch {
@@ -213,18 +248,18 @@ func (s *tcpServer) place(c *net.TCPConn, from netip.AddrPort) (dropReason, bool
 		return dropDraining, false
 	case place.Acquired():
 		s.connections.Add(1)
-		s.relays.Go(func() { s.serve(c, from, place) })
+		s.relays.Go(func() { s.serve(c, place) })
 		return 0, true
 	case q.Limit == 0:
 		s.logFull("max_connections", s.cfg.TCP.MaxConnections)
 		return dropConnectionsFull, false
 	case q.Order == limiter.OldestFirst && s.places.Stats().Queued >= int64(q.Limit):
-		// What the queue would say, without the cost of getting there: only
-		// this goroutine puts anybody into it.
+		// What the queue would say, without the cost of getting there: nobody
+		// else puts anybody into it now.
 		s.logFull("queue.limit", q.Limit)
 		return dropQueueFull, false
 	}
-	s.wait(c, from)
+	s.wait(c)
 	return 0, true
 }
 
@@ -237,20 +272,28 @@ func (s *tcpServer) logFull(what ...any) {
 }
 
 // serve takes a connection that has its place from the dial to its end.
-func (s *tcpServer) serve(client *net.TCPConn, from netip.AddrPort, place limiter.Lease) {
+func (s *tcpServer) serve(c caller, place limiter.Lease) {
 	defer func() {
-		s.perIP.free(from.Addr())
+		s.perIP.free(c.from.Addr())
 		s.connections.Add(-1)
 		place.Release() // last: whoever gets it counts from then on
 	}()
-	r := newRelay(s, client, from)
+	r := newRelay(s, c)
 	upstream, err := s.dial()
+	if err == nil {
+		if err = s.announce(c, upstream); err != nil {
+			upstream.Close()
+		}
+	}
 	if err != nil {
-		s.dialFailed(client, err)
+		s.dialFailed(c.client, err)
 		return
 	}
-	s.forwarded.Add(1)
+	if !c.unproven {
+		r.forwarded()
+	}
 	r.run(upstream)
+	r.forwarded()
 }
 
 // listen speaks TCP alone, whatever the default of package net is. What it

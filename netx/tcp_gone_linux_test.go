@@ -38,7 +38,7 @@ func relayOne(t *testing.T, p policy.Policy, upstream string) (client *net.TCPCo
 	require.True(t, s.perIP.take(from.Addr()))
 	s.connections.Add(1)
 	ended = make(chan struct{})
-	s.relays.Go(func() { defer close(ended); s.serve(accepted, from, place) })
+	s.relays.Go(func() { defer close(ended); s.serve(caller{client: accepted, from: from}, place) })
 	t.Cleanup(func() { assert.NoError(t, s.close()) })
 	return client, ended
 }

@@ -101,7 +101,7 @@ func TestDepartedSleeps(t *testing.T) {
 	require.NoError(t, err)
 	counted := &countedConn{RawConn: raw}
 	done := make(chan error, 1)
-	go func() { done <- departed(counted) }()
+	go func() { done <- departed(counted, false) }()
 
 	const writes = 20
 	for range writes {

@@ -3,7 +3,6 @@ package netx
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,9 +21,8 @@ const (
 // side becomes a reset of the other, for a stream that broke off must not look
 // complete.
 type relay struct {
-	s        *tcpServer
-	from     netip.AddrPort
-	client   *net.TCPConn
+	s *tcpServer
+	caller
 	upstream *net.TCPConn
 	began    time.Time
 
@@ -41,11 +39,15 @@ type relay struct {
 
 	closing sync.Once
 	done    chan struct{} // closed by closeBoth
+	counted sync.Once     // as forwarded or dropped
 }
 
-func newRelay(s *tcpServer, client *net.TCPConn, from netip.AddrPort) *relay {
-	return &relay{s: s, from: from, client: client, began: time.Now(), done: make(chan struct{})}
+func newRelay(s *tcpServer, c caller) *relay {
+	return &relay{s: s, caller: c, began: time.Now(), done: make(chan struct{})}
 }
+
+// forwarded counts the connection as that, unless it has been counted already.
+func (r *relay) forwarded() { r.counted.Do(func() { r.s.forwarded.Add(1) }) }
 
 // run relays until both directions have ended.
 func (r *relay) run(upstream *net.TCPConn) {
@@ -56,7 +58,7 @@ func (r *relay) run(upstream *net.TCPConn) {
 		r.kill()
 		return
 	}
-	up.fromClient = true
+	up.fromClient, up.held = true, r.early
 	r.touch()
 	r.lookIn(r.firstLook())
 	if !r.s.watch.add(r) {

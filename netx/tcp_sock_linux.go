@@ -72,20 +72,21 @@ func hasGone(c *net.TCPConn, broken bool) (gone bool) {
 }
 
 // departed waits until the peer has left: it has reset the connection, or shut
-// it down with nothing before that is still to be read. One that has shut its
+// it down with nothing before that; asked says that there was something, and has
+// been read. One that has shut its
 // side down behind a request may be waiting for the answer; whether it is can
 // only be known from the reset that answers a write. It reads nothing. An error
 // is that of the deadline, or of a connection that was closed.
-func departed(raw syscall.RawConn) error {
-	return raw.Read(func(fd uintptr) bool { return hasLeft(int(fd)) })
+func departed(raw syscall.RawConn, asked bool) error {
+	return raw.Read(func(fd uintptr) bool { return hasLeft(int(fd), asked) })
 }
 
-func hasLeft(fd int) bool {
+func hasLeft(fd int, asked bool) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	switch {
 	case err != nil || info.State == unix.BPF_TCP_CLOSE:
 		return err == nil
-	case info.State != unix.BPF_TCP_CLOSE_WAIT:
+	case info.State != unix.BPF_TCP_CLOSE_WAIT || asked:
 		return false
 	}
 	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)

@@ -13,7 +13,7 @@ import (
 // before it passes a reset on, and holds a buffer while it waits.
 
 func await(syscall.RawConn) (int, error)                  { return 0, errors.ErrUnsupported }
-func departed(syscall.RawConn) error                      { return errors.ErrUnsupported }
+func departed(syscall.RawConn, bool) error                { return errors.ErrUnsupported }
 func hasUnread(*net.TCPConn) bool                         { return false }
 func hasGone(*net.TCPConn, bool) bool                     { return false }
 func sendState(*net.TCPConn) (pending bool, acked uint64) { return false, 0 }

@@ -29,8 +29,12 @@ const (
 	pauseMost  = time.Second
 )
 
-// errOverLimit ends a relay whose client is over its byte budget.
-var errOverLimit = errors.New("netx: over the byte limit")
+var (
+	// errOverLimit ends a relay whose client is over its byte budget.
+	errOverLimit = errors.New("netx: over the byte limit")
+	// errForged ends a relay whose client has sent a PROXY header and is no proxy.
+	errForged = errors.New("netx: a PROXY header from elsewhere than a proxy")
+)
 
 // A brokenRead is an error of the source of a stream; any other is one of the
 // destination.
@@ -49,7 +53,7 @@ type stream struct {
 	payAfter   time.Duration // age of the relay before which there are no tokens
 
 	// What has been read and not yet written, in one of them.
-	held []byte // of buf
+	held []byte // of buf, or the first bytes
 	pipe *pipe  // nil = none is held
 
 	buf *[bufferSize]byte // nil = none is needed
@@ -69,7 +73,7 @@ func (st *stream) run() {
 	switch {
 	case err == io.EOF && !st.r.broken.Load():
 		_ = st.dst.CloseWrite()
-	case err == errOverLimit:
+	case err == errOverLimit, err == errForged:
 		st.r.kill()
 	case err == io.EOF, read:
 		// The source was reset. (The kernel tells one of read and write, so
@@ -87,6 +91,11 @@ func (st *stream) run() {
 // pump moves bytes until src ends (io.EOF) or something breaks.
 func (st *stream) pump() error {
 	defer st.giveBack()
+	if st.fromClient && st.r.unproven {
+		if err := st.prove(); err != nil {
+			return err
+		}
+	}
 	for {
 		n, err := st.wait()
 		if st.fromClient && (err == nil || err == io.EOF) {

@@ -22,6 +22,7 @@ type udpServer struct {
 	cfg      ListenerConfig
 	lock     *addrLock
 	upstream netip.AddrPort
+	proxies  *proxies
 	filter   *kerneldrop.Filter // nil = off
 	base     time.Time
 	loops    []*udpLoop
@@ -31,7 +32,7 @@ type udpServer struct {
 
 	retiring, closing sync.Once
 
-	fullGate, errorGate, ratioGate logGate
+	fullGate, headerGate, errorGate, ratioGate logGate
 
 	// send passes datagrams to the upstream as upstreamConn.send does. Tests
 	// put another one in to see what the kernel rarely answers.
@@ -44,6 +45,7 @@ func newUDPServer(cfg ListenerConfig, upstream netip.AddrPort, f *frame, lock *a
 		cfg:      cfg,
 		lock:     lock,
 		upstream: upstream,
+		proxies:  newProxies(cfg.Proxy.AcceptFrom),
 		base:     time.Now(),
 		send:     upstreamConn.send,
 	}

@@ -211,7 +211,7 @@ func (p *fastPath) take(s *session, now int64) {
 	}
 	for i := from; i < from+n; i++ {
 		if payload, _ := p.in.payload(i); p.loop.mayReply(s, len(payload)) {
-			p.out.add(payload, &c.client)
+			p.out.add(nil, payload, &c.peer)
 		}
 	}
 	if p.out.n == batchSize || p.out.n < from+n { // the places are used up, or no longer the same
@@ -240,7 +240,7 @@ func (p *fastPath) sessionOn(fd int) *session {
 
 func (p *fastPath) watch(s *session) error {
 	c := s.conn.(*fastConn)
-	c.client.set(s.flow)
+	c.peer.set(s.flow)
 	for len(p.sessions) <= c.fd {
 		p.sessions = append(p.sessions, nil)
 	}

@@ -49,9 +49,10 @@ type udpPath interface {
 	// sessions are gone.
 	stop()
 	close()
-	// dial makes the socket of a session. Replies are carried from watch on
-	// and no longer after unwatch. They want the loop's mu.
-	dial() (upstreamConn, error)
+	// dial makes the socket of a session, which begins each datagram with a
+	// header. Replies are carried from watch on and no longer after unwatch. They
+	// want the loop's mu.
+	dial(header []byte) (upstreamConn, error)
 	watch(*session) error
 	unwatch(*session)
 }
@@ -72,7 +73,14 @@ type datagram struct {
 	local   netip.Addr     // where to, on a wildcard, if it is known
 	payload []byte
 	size    int // of the payload; more than there is where the kernel has cut it
+
+	// From here on it is for known to say.
+	client netip.AddrPort // src, or whom a PROXY header names
+	to     netip.AddrPort // where the client has sent to, where a header says so
+	forged bool           // begins with a header, which is not src's to send
 }
+
+func (d *datagram) flow() flow { return flow{client: d.client, peer: d.src, local: d.local} }
 
 // A batch is what it takes to relay the datagrams of one read. It is reused.
 type batch struct {
@@ -139,16 +147,18 @@ func (l *udpLoop) known(ds []datagram) []datagram {
 	rest := ds[:0]
 	for i := range ds {
 		d := &ds[i]
+		d.client = d.src
 		t.packets++
-		t.bytes += int64(d.size)
 		switch {
 		case Bogon(d.src):
 			t.dropped[dropBogon]++
 		case self.has(d.src):
 			t.dropped[dropSelf]++
+		case l.proxies != nil && !l.unwrap(d):
 		default:
 			rest = append(rest, *d)
 		}
+		t.bytes += int64(d.size)
 	}
 	return rest
 }
@@ -164,7 +174,9 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 	for i := range ds {
 		switch {
 		case !b.decisions[i].Allowed && l.refuse(&b.requests[i], b.decisions[i]):
-		case ds[i].size > l.cfg.UDP.MaxDatagram:
+		case ds[i].forged:
+			b.dropped[dropProxyHeader]++
+		case l.tooLong(&ds[i]):
 			b.dropped[dropOversize]++
 		default:
 			rest = append(rest, ds[i])
@@ -175,9 +187,9 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 
 // request is what the engine is asked about a datagram.
 func (l *udpLoop) request(d *datagram) engine.Request {
-	r := engine.Request{Endpoint: d.src, Policy: l.cfg.PolicyOf(d.payload), Bytes: d.size}
+	r := engine.Request{Endpoint: d.client, Policy: l.cfg.PolicyOf(d.payload), Bytes: d.size}
 	if l.cfg.UDP.LockoutRequires == LockoutEstablished {
-		s := l.table.byFlow[flow{d.src, d.local}]
+		s := l.table.byFlow[d.flow()]
 		r.NoLockout = s == nil || !s.answered
 	}
 	return r
@@ -273,7 +285,7 @@ func (l *udpLoop) sendAll(c upstreamConn, ps [][]byte) {
 // sessionOf is the session of a datagram, a new one where there is none and
 // may be one more, or nil and why there is none.
 func (l *udpLoop) sessionOf(d *datagram, now int64) (*session, dropReason) {
-	f := flow{client: d.src, local: d.local}
+	f := d.flow()
 	if s := l.table.byFlow[f]; s != nil {
 		return s, 0
 	}
@@ -289,7 +301,7 @@ func (l *udpLoop) sessionOf(d *datagram, now int64) (*session, dropReason) {
 		}
 		return nil, dropSessionsFull
 	}
-	s := &session{flow: f, seen: now}
+	s := &session{flow: f, header: l.header(d), seen: now}
 	if err := l.table.open(s); err != nil {
 		l.sessions.Add(-1)
 		l.upstreamError(err)

@@ -65,19 +65,26 @@ func (b *inbox) payload(i int) (p []byte, size int) {
 // An outbox collects datagrams and sends them with one system call.
 type outbox struct {
 	hdrs [batchSize]mmsghdr
-	iovs [batchSize]unix.Iovec
+	iovs [batchSize][2]unix.Iovec
 	n    int
 }
 
-// add puts p behind the others. It goes where the socket is connected to if to
-// is nil.
-func (b *outbox) add(p []byte, to *destination) {
-	h := &b.hdrs[b.n]
-	b.iovs[b.n].Base = unsafe.SliceData(p)
-	b.iovs[b.n].SetLen(len(p))
+// add puts a datagram behind the others: a header, if there is one, and p. It goes
+// where the socket is connected to if to is nil.
+func (b *outbox) add(header, p []byte, to *destination) {
+	h, parts := &b.hdrs[b.n], b.iovs[b.n][:]
+	if len(header) == 0 {
+		parts = parts[1:]
+	} else {
+		parts[0].Base = unsafe.SliceData(header)
+		parts[0].SetLen(len(header))
+	}
+	payload := &parts[len(parts)-1]
+	payload.Base = unsafe.SliceData(p)
+	payload.SetLen(len(p))
 	*h = mmsghdr{}
-	h.Iov = &b.iovs[b.n]
-	h.SetIovlen(1)
+	h.Iov = &parts[0]
+	h.SetIovlen(len(parts))
 	if to != nil {
 		h.Name = (*byte)(unsafe.Pointer(&to.addr))
 		h.Namelen = to.addrLen

@@ -78,7 +78,7 @@ type destination struct {
 }
 
 func (d *destination) set(f flow) {
-	a, port := f.client.Addr(), ntohs(f.client.Port())
+	a, port := f.peer.Addr(), ntohs(f.peer.Port())
 	if a.Is4() {
 		*(*unix.RawSockaddrInet4)(unsafe.Pointer(&d.addr)) = unix.RawSockaddrInet4{
 			Family: unix.AF_INET, Port: port, Addr: a.As4(),

@@ -19,6 +19,7 @@ type plainPath struct {
 	listen  *shared[*net.UDPConn] // nil until it is bound
 	clients sync.WaitGroup
 	replies sync.WaitGroup
+	whole   []byte // a datagram and its header; guarded by the loop's mu
 }
 
 func newPlainPath(l *udpLoop) (udpPath, error) { return &plainPath{loop: l}, nil }
@@ -86,12 +87,12 @@ func (p *plainPath) fromClients() {
 	}
 }
 
-func (p *plainPath) dial() (upstreamConn, error) {
+func (p *plainPath) dial(header []byte) (upstreamConn, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(p.loop.upstream))
 	if err != nil {
 		return nil, err
 	}
-	return plainConn{c}, nil
+	return plainConn{c, p, header}, nil
 }
 
 func (p *plainPath) watch(s *session) error {
@@ -129,7 +130,7 @@ func (p *plainPath) reply(s *session, payload []byte, err error) bool {
 		if !p.loop.mayReply(s, len(payload)) {
 			return true
 		}
-		if _, err = p.listen.socket.WriteToUDPAddrPort(payload, s.client); err == nil {
+		if _, err = p.listen.socket.WriteToUDPAddrPort(payload, s.peer); err == nil {
 			p.loop.count.reply(1, len(payload))
 		}
 	}
@@ -140,10 +141,18 @@ func (p *plainPath) reply(s *session, payload []byte, err error) bool {
 }
 
 // plainConn is an upstreamConn of package net.
-type plainConn struct{ *net.UDPConn }
+type plainConn struct {
+	*net.UDPConn
+	path   *plainPath
+	header []byte
+}
 
 func (c plainConn) send(ps [][]byte) (int, error) {
 	for i, p := range ps {
+		if c.header != nil {
+			c.path.whole = append(append(c.path.whole[:0], c.header...), p...)
+			p = c.path.whole
+		}
 		if _, err := c.Write(p); err != nil && i == 0 {
 			return 0, err
 		} else if err != nil {

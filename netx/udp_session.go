@@ -14,20 +14,22 @@ const (
 	sweepStep = 64
 )
 
-// A flow tells sessions apart: the client, and on a wildcard the address that
-// it sends to, from which it is answered.
+// A flow tells sessions apart: the client, the proxy that it sends through, if it
+// does, and on a wildcard the address that is sent to, from which it is answered.
 type flow struct {
 	client netip.AddrPort
-	local  netip.Addr // zero where the listener has but one
+	peer   netip.AddrPort // who is answered: the client or its proxy
+	local  netip.Addr     // zero where the listener has but one
 }
 
 // A session carries the datagrams of one client to the upstream through a
 // socket, and so a port, of its own. The loop's mu guards what changes.
 type session struct {
 	flow
-	conn  upstreamConn
-	index int   // in sessionTable.all, -1 once it has ended
-	seen  int64 // when something last passed, either way
+	conn   upstreamConn
+	header []byte // before each datagram to the upstream; nil = none
+	index  int    // in sessionTable.all, -1 once it has ended
+	seen   int64  // when something last passed, either way
 
 	answered bool // by the upstream
 	proof    proof
@@ -56,7 +58,8 @@ func (t *sessionTable) init(l *udpLoop) {
 
 // open gives a session its socket and takes it in.
 func (t *sessionTable) open(s *session) (err error) {
-	if s.conn, err = notToItself(t.loop.path.dial); err != nil {
+	dial := func() (upstreamConn, error) { return t.loop.path.dial(s.header) }
+	if s.conn, err = notToItself(dial); err != nil {
 		return err
 	}
 	if err := t.loop.path.watch(s); err != nil {

@@ -176,7 +176,7 @@ func TestUDPSessionDoesNotTalkToItself(t *testing.T) {
 	lock.release()
 	upstream := net.UDPAddrFromAddrPort(lock.addr)
 	for name, wrap := range map[path]func(*net.UDPConn) upstreamConn{
-		plain: func(c *net.UDPConn) upstreamConn { return plainConn{c} },
+		plain: func(c *net.UDPConn) upstreamConn { return plainConn{UDPConn: c} },
 		fast: func(c *net.UDPConn) upstreamConn {
 			defer c.Close()
 			return &fastConn{fd: dup(t, c)}

@@ -11,10 +11,11 @@ import (
 type fastConn struct {
 	path   *fastPath
 	fd     int
-	client destination
+	header []byte
+	peer   destination
 }
 
-func (p *fastPath) dial() (upstreamConn, error) {
+func (p *fastPath) dial(header []byte) (upstreamConn, error) {
 	upstream := p.loop.upstream
 	fd, err := udpSocket(upstream.Addr())
 	if err != nil {
@@ -24,13 +25,13 @@ func (p *fastPath) dial() (upstreamConn, error) {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("connect", err)
 	}
-	return &fastConn{path: p, fd: fd}, nil
+	return &fastConn{path: p, fd: fd, header: header}, nil
 }
 
 func (c *fastConn) send(ps [][]byte) (int, error) {
 	out := &c.path.out
 	for _, p := range ps {
-		out.add(p, nil)
+		out.add(c.header, p, nil)
 	}
 	n, err := mmsg(unix.SYS_SENDMMSG, c.fd, out.hdrs[:out.n], unix.MSG_DONTWAIT)
 	out.n = 0
