@@ -58,12 +58,14 @@ listeners:
     dry_run: true
     opcodes: {offset: 4, size: 2, policies: {0x54: status, 0x0FF1: default, 258: status, "3": default}}
     udp: {session_idle: 30s, max_sessions: 77, max_datagram: 1400, max_reply_ratio: 2.5, lockout_requires: established}
+    proxy_protocol: {send: v2}
   - name: web
     protocol: tcp
     listen: "[::1]:8080"
     upstream: web.example:80
     tcp: {max_connections: 99, max_connections_per_ip: 3, queue: {limit: 50, order: newest_first, max_wait: 4s},
           dial_timeout: 1s, first_byte_timeout: 2s, idle_timeout: 3s, on_limit: close, reject: silent}
+    proxy_protocol: {accept_from: [10.0.0.1, "2001:db8::/32"], timeout: 7s, send: v1}
 `
 
 func TestParseReadsEveryKey(t *testing.T) {
@@ -115,6 +117,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 	assert.False(t, c.Listeners[1].DryRun)
 	assert.Equal(t, netx.Opcodes{Offset: 4, Size: 2}, c.Listeners[0].Opcodes)
 	assert.Equal(t, map[uint32]string{0x54: "status", 0xff1: "default", 0x102: "status", 3: "default"}, c.Listeners[0].OpcodePolicies)
+	assert.Equal(t, netx.ProxyOptions{Send: netx.SendV2}, c.Listeners[0].Proxy)
 	assert.Equal(t, "status", c.Listeners[0].PolicyName)
 	assert.Equal(t, netx.UDP, c.Listeners[0].Protocol)
 	assert.Equal(t, "0.0.0.0:27015", c.Listeners[0].Listen.String())
@@ -124,6 +127,10 @@ func TestParseReadsEveryKey(t *testing.T) {
 		Queue:       limiter.Queue{Limit: 50, Order: limiter.NewestFirst, MaxWait: 4 * time.Second},
 		DialTimeout: time.Second, FirstByteTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, OnLimit: netx.CloseConn, Reject: netx.RejectSilent,
 	}, c.Listeners[1].TCP)
+	assert.Equal(t, netx.ProxyOptions{
+		AcceptFrom: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("2001:db8::/32")},
+		Timeout:    7 * time.Second, Send: netx.SendV1,
+	}, c.Listeners[1].Proxy)
 	assert.Equal(t, "default", c.Listeners[1].PolicyName)
 	assert.Equal(t, netx.TCP, c.Listeners[1].Protocol)
 	assert.Equal(t, "[::1]:8080", c.Listeners[1].Listen.String())

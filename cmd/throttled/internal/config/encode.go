@@ -108,6 +108,7 @@ type listenerTree struct {
 	Opcodes  *opcodesTree `json:"opcodes,omitempty"`
 	UDP      *udpTree     `json:"udp,omitempty"`
 	TCP      *tcpTree     `json:"tcp,omitempty"`
+	Proxy    *proxyTree   `json:"proxy_protocol,omitempty"`
 }
 
 type opcodesTree struct {
@@ -133,6 +134,12 @@ type tcpTree struct {
 	IdleTimeout         span      `json:"idle_timeout"`
 	OnLimit             string    `json:"on_limit"`
 	Reject              string    `json:"reject"`
+}
+
+type proxyTree struct {
+	AcceptFrom []netip.Prefix `json:"accept_from,omitempty"`
+	Timeout    span           `json:"timeout,omitzero"`
+	Send       string         `json:"send"`
 }
 
 type queueTree struct {
@@ -223,6 +230,7 @@ func newListenerTree(l Listener) listenerTree {
 		Upstream: l.Upstream,
 		Policy:   l.PolicyName,
 		DryRun:   l.DryRun,
+		Proxy:    newProxyTree(l.Proxy),
 	}
 	if l.Protocol == netx.UDP {
 		t.Opcodes = newOpcodesTree(l)
@@ -260,6 +268,13 @@ func newOpcodesTree(l Listener) *opcodesTree {
 		t.Policies[fmt.Sprintf("0x%0*x", 2*l.Opcodes.Size, opcode)] = name
 	}
 	return t
+}
+
+func newProxyTree(o netx.ProxyOptions) *proxyTree {
+	if len(o.AcceptFrom) == 0 && o.Timeout == 0 && o.Send == netx.SendNone {
+		return nil
+	}
+	return &proxyTree{o.AcceptFrom, span(o.Timeout), sendWords[o.Send]}
 }
 
 // initialWord is what a bucket holds at first sight: a word, or a number.

@@ -27,6 +27,7 @@ func (d *decoder) listener(c *Config, v value) {
 		{"opcodes", "opcodes", func(d *decoder, v value) { d.opcodes(&l, v, at) }},
 		{"udp", "udp", func(d *decoder, v value) { d.udp(&l.UDP, v) }},
 		{"tcp", "tcp", func(d *decoder, v value) { d.tcp(&l.TCP, v, at) }},
+		{"proxy_protocol", "", func(d *decoder, v value) { d.proxy(&l.Proxy, v, at) }},
 	})
 	if !ok {
 		return
@@ -42,6 +43,7 @@ func (d *decoder) listener(c *Config, v value) {
 	if other := at[otherProtocol(l.Protocol)]; other.node != d.resolve(v).node {
 		d.warn(other, "has no effect on a %s listener", l.Protocol)
 	}
+	d.checkProxy(&l, at)
 	c.Listeners = append(c.Listeners, l)
 	d.listeners = append(d.listeners, at)
 }

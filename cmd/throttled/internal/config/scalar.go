@@ -133,6 +133,7 @@ var (
 	orderWords      = []string{"oldest_first", "newest_first"}
 	onLimitWords    = []string{"pause", "close"}
 	rejectWords     = []string{"rst", "close", "silent"}
+	sendWords       = []string{"off", "v1", "v2"}
 
 	lockoutRequiresWords = []string{"any", "established"}
 )

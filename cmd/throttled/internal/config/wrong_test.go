@@ -13,7 +13,7 @@ const (
 	sections = "admin, state, report, engine, exempt, deny, kernel_drop, drain, policies, listeners"
 	ofPolicy = "name, capacity, refill, scale, dry_run, initial, bytes, violations, lockout"
 	ofPrefix = "allowed: an address or a prefix, such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32"
-	ofListen = "name, protocol, listen, upstream, policy, dry_run, opcodes, udp, tcp"
+	ofListen = "name, protocol, listen, upstream, policy, dry_run, opcodes, udp, tcp, proxy_protocol"
 )
 
 // tooMany is what is said about 3000000000, which is no int where that has 32 bits.
@@ -287,6 +287,20 @@ var wrong = []struct {
 		`6:124: listeners[0].tcp.reject: "none" is not known; allowed: rst, close, silent`,
 		"6:130: listeners[0].tcp.lazy: unknown key; allowed: max_connections, max_connections_per_ip, queue, dial_timeout, " +
 			"first_byte_timeout, idle_timeout, on_limit, reject",
+	}},
+	{"proxy_protocol", "listeners:\n" + // C61
+		"  - {name: a, protocol: udp, listen: 127.0.0.1:1, upstream: 127.0.0.1:9, proxy_protocol: {send: v1}}\n" +
+		"  - {name: b, protocol: tcp, listen: 127.0.0.1:1, upstream: echo, proxy_protocol: {accept_from: 10.0.0.1, timeout: 0s, send: v2}}\n" +
+		"  - {name: c, protocol: tcp, listen: 127.0.0.1:2, upstream: echo, proxy_protocol: {accept_from: [lb], send: v3, sent: v2}}\n" +
+		"  - {name: d, protocol: tcp, listen: 127.0.0.1:3, upstream: echo, proxy_protocol: v2}\n", []string{
+		"2:97: listeners[0].proxy_protocol.send: v1 on a udp listener, which is for tcp alone; allowed: off, v2",
+		`3:97: listeners[1].proxy_protocol.accept_from: "10.0.0.1"; allowed: a list`,
+		"3:116: listeners[1].proxy_protocol.timeout: 0s has no meaning here; allowed: more than 0",
+		"3:126: listeners[1].proxy_protocol.send: v2 to the built-in echo, which would send the header back; allowed: off",
+		`4:98: listeners[2].proxy_protocol.accept_from[0]: "lb" is not a prefix; ` + ofPrefix,
+		`4:109: listeners[2].proxy_protocol.send: "v3" is not known; allowed: off, v1, v2`,
+		"4:113: listeners[2].proxy_protocol.sent: unknown key, did you mean send?; allowed: accept_from, timeout, send",
+		`5:83: listeners[3].proxy_protocol: "v2"; allowed: a mapping with the keys accept_from, timeout, send`,
 	}},
 	{"tcp queue", "listeners:\n" +
 		"  - &a {name: a, protocol: tcp, listen: 127.0.0.1:1, upstream: echo, tcp: {queue: {limit: -1, order: fifo, max_wait: 0s, max_wiat: 1s}}}\n" +
