@@ -300,8 +300,16 @@ func (p *printer) policies(rows []PolicyReport) {
 		"Name", "Capacity", "Refill/s", "Allowed", "Throttled", "LockedOut")
 	for _, r := range rows {
 		p.printf("  %-20s %10d %12g %12d %12d %12d\n",
-			r.Name, r.CapacityTokens, r.RefillPerSecond, r.Allowed, r.SoftThrottled, r.HardLocked)
+			named(r.Name, r.DryRun), r.CapacityTokens, r.RefillPerSecond, r.Allowed, r.SoftThrottled, r.HardLocked)
 	}
+}
+
+// named is a policy in the text.
+func named(policy string, dryRun bool) string {
+	if dryRun {
+		return policy + " (dry run)"
+	}
+	return policy
 }
 
 func (p *printer) endpoints(rows []EndpointReport) {
@@ -312,6 +320,6 @@ func (p *printer) endpoints(rows []EndpointReport) {
 		"Endpoint", "Policy", "Tokens", "Violations", "LockedForMs", "Denied")
 	for _, r := range rows {
 		p.printf("  %-39s %-16s %8d %10d %12d %12d\n",
-			r.Endpoint, r.Policy, r.Tokens, r.SoftViolations, r.LockedForMs, r.Denied)
+			r.Endpoint, named(r.Policy, r.DryRun), r.Tokens, r.SoftViolations, r.LockedForMs, r.Denied)
 	}
 }

@@ -45,6 +45,7 @@ type Lockout struct {
 	Endpoint string `json:"endpoint"` // as it is to be named to lift it
 	Policy   string `json:"policy"`
 	LeftMs   int64  `json:"left_ms"`
+	DryRun   bool   `json:"dry_run,omitzero"` // of the policy: nobody is kept out
 }
 
 // A BanRequest is the body of POST /v1/bans.
@@ -75,7 +76,7 @@ func (h *handler) bans(w http.ResponseWriter, r *http.Request) {
 	rows, _, lockedOut := h.Engine.Endpoints(limit)
 	for _, row := range rows {
 		if row.LockedForMs > 0 {
-			all.Lockouts = append(all.Lockouts, Lockout{row.Endpoint, row.Policy, row.LockedForMs})
+			all.Lockouts = append(all.Lockouts, Lockout{row.Endpoint, row.Policy, row.LockedForMs, row.DryRun})
 		}
 	}
 	all.LockedOut = lockedOut

@@ -57,7 +57,8 @@ type Standing struct {
 	Next         Next
 }
 
-// A Next is what the next packet would get, one with a byte of payload.
+// A Next is what is decided on the next packet, one with a byte of payload. Where
+// the policy is a dry run it passes all the same.
 type Next struct {
 	Allowed      bool
 	Reason       string // none, soft_throttle or hard_lockout

@@ -63,7 +63,11 @@ func writeBans(s streams, b admin.Bans) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t\t%s\n", ban.Prefix, ban.Kind, left, ban.Note)
 	}
 	for _, l := range b.Lockouts {
-		fmt.Fprintf(t, "%s\tlockout\t%s\t%s\t\n", l.Endpoint, leftOf(l.LeftMs), l.Policy)
+		note := ""
+		if l.DryRun {
+			note = "dry run: it passes"
+		}
+		fmt.Fprintf(t, "%s\tlockout\t%s\t%s\t%s\n", l.Endpoint, leftOf(l.LeftMs), l.Policy, note)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -90,5 +90,9 @@ func nextOf(p admin.Standing) string {
 	if !p.Tracked {
 		text += ", not seen so far"
 	}
-	return text + ")"
+	text += ")"
+	if p.DryRun && !p.Next.Allowed {
+		return "passes in a dry run, else " + text
+	}
+	return text
 }

@@ -51,7 +51,7 @@ function rates(name) {
   const all = new Array(keep).fill(null);
   for (let i = 1; i < samples.length; i++) {
     const before = new Map(samples[i - 1].Listeners.map(l => [l.Name, l]));
-    const sum = { in: 0, out: 0, bytesIn: 0, bytesOut: 0, dropped: 0, drops: {} };
+    const sum = { in: 0, out: 0, bytesIn: 0, bytesOut: 0, dropped: 0, drops: {}, wouldDrop: 0 };
     for (const l of samples[i].Listeners) {
       if (name && l.Name !== name) continue;
       const was = before.get(l.Name) || {};
@@ -64,6 +64,7 @@ function rates(name) {
         sum.dropped += n;
         if (n) sum.drops[reason] = (sum.drops[reason] || 0) + n;
       }
+      for (const reason in l.WouldDrop) sum.wouldDrop += grown(was.WouldDrop && was.WouldDrop[reason], l.WouldDrop[reason]);
     }
     all[keep - samples.length + i] = sum;
   }
@@ -107,6 +108,8 @@ function rows(body, items, key, cells) {
   for (const row of old.values()) row.remove();
 }
 
+const named = (policy, dryRun) => policy + (dryRun ? " (dry run)" : "");
+
 const number = x => [figure(x), "n"];
 
 function left(ms) {
@@ -127,9 +130,9 @@ function drawReport() {
     const r = rates(l.Name)[keep - 1];
     const known = x => r ? number(x(r)) : ["–", "n"];
     return [l.Name, l.Protocol, l.Listen, known(r => r.in), known(r => r.out), known(r => r.bytesIn / 1000), known(r => r.bytesOut / 1000),
-      known(r => r.dropped), number(l.SessionsActive + l.ConnectionsActive), number(l.UpstreamErrors)];
+      known(r => r.dropped), known(r => r.wouldDrop), number(l.SessionsActive + l.ConnectionsActive), number(l.UpstreamErrors)];
   });
-  rows($("top"), report.Top, e => e.Endpoint + " " + e.Policy, e => [e.Endpoint, e.Policy, number(e.Tokens), number(e.SoftViolations),
+  rows($("top"), report.Top, e => e.Endpoint + " " + e.Policy, e => [e.Endpoint, named(e.Policy, e.DryRun), number(e.Tokens), number(e.SoftViolations),
     e.LockedForMs > 0 ? [left(e.LockedForMs), "n out"] : ["–", "n"], number(e.Denied)]);
   $("top-table").hidden = !report.Top.length;
   $("top-none").hidden = !!report.Top.length;
@@ -151,7 +154,7 @@ async function takeBans() {
   $("kept-out").hidden = !all;
   if (!all) return;
   const list = all.bans.map(b => ({ who: b.prefix, kind: b.kind, left: b.left_ms, why: b.note || "", lift: b.kind === "ban" }))
-    .concat(all.lockouts.map(l => ({ who: l.endpoint, kind: "lockout", left: l.left_ms, why: "policy " + l.policy, lift: true })));
+    .concat(all.lockouts.map(l => ({ who: l.endpoint, kind: "lockout", left: l.left_ms, why: "policy " + named(l.policy, l.dry_run), lift: true })));
   rows($("bans"), list, b => b.kind + " " + b.who + " " + b.why, (b, row) => [b.who, b.kind,
     b.left > 0 ? [left(b.left), "n"] : ["no end", "n"], b.why, b.lift ? row.querySelector("button") || liftButton(b.who) : ""]);
   $("bans-table").hidden = !list.length;

@@ -32,16 +32,19 @@ func (r Report) WriteText(w io.Writer) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "\nListener\tProtocol\tListen\tPackets\tForwarded\tDropped\tSessions\tConnections")
+	fmt.Fprintln(t, "\nListener\tProtocol\tListen\tPackets\tForwarded\tDropped\tWould drop\tSessions\tConnections")
 	for _, l := range r.Listeners {
-		var dropped int64
-		for _, n := range l.Dropped {
-			dropped += n
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", l.Name, l.Protocol, l.Listen,
-			l.Packets, l.Forwarded, dropped, l.SessionsActive, l.ConnectionsActive)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", l.Name, l.Protocol, l.Listen,
+			l.Packets, l.Forwarded, sum(l.Dropped), sum(l.WouldDrop), l.SessionsActive, l.ConnectionsActive)
 	}
 	return t.Flush()
+}
+
+func sum(of map[string]int64) (n int64) {
+	for _, m := range of {
+		n += m
+	}
+	return n
 }
 
 // linesRoom is how many report lines wait for whoever reads them: so many that

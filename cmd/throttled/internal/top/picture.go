@@ -95,16 +95,24 @@ func (p *picture) rate(was, is int64) float64 {
 	return float64(is-was) / max(seconds, history.Every.Seconds())
 }
 
-// drops are the sum, and the reasons with the most first.
+// drops are the sum, and the reasons with the most first; behind them those of
+// what a dry run has let through.
 func (p *picture) drops(was, is *history.Listener) (sum, reasons string) {
+	all, reasons := p.byReason(was.Dropped, is.Dropped)
+	if n, would := p.byReason(was.WouldDrop, is.WouldDrop); n > 0 {
+		reasons = strings.TrimPrefix(reasons+"; dry run: "+would, "; ")
+	}
+	return figure(all), reasons
+}
+
+func (p *picture) byReason(was, is map[string]int64) (all float64, reasons string) {
 	type drop struct {
 		reason string
 		rate   float64
 	}
 	var drops []drop
-	var all float64
-	for reason, n := range is.Dropped {
-		if rate := p.rate(was.Dropped[reason], n); rate > 0 {
+	for reason, n := range is {
+		if rate := p.rate(was[reason], n); rate > 0 {
 			drops = append(drops, drop{reason, rate})
 			all += rate
 		}
@@ -116,7 +124,7 @@ func (p *picture) drops(was, is *history.Listener) (sum, reasons string) {
 	for i, d := range drops {
 		words[i] = d.reason + " " + figure(d.rate)
 	}
-	return figure(all), strings.Join(words, ", ")
+	return all, strings.Join(words, ", ")
 }
 
 func (p *picture) endpoints() [][]string {
@@ -126,7 +134,11 @@ func (p *picture) endpoints() [][]string {
 		if e.LockedForMs > 0 {
 			locked = (time.Duration(e.LockedForMs) * time.Millisecond).Round(time.Second / 10).String()
 		}
-		rows = append(rows, []string{e.Endpoint, e.Policy, strconv.FormatInt(e.Tokens, 10), strconv.Itoa(e.SoftViolations),
+		policy := e.Policy
+		if e.DryRun {
+			policy += " (dry run)"
+		}
+		rows = append(rows, []string{e.Endpoint, policy, strconv.FormatInt(e.Tokens, 10), strconv.Itoa(e.SoftViolations),
 			locked, strconv.FormatInt(e.Denied, 10)})
 	}
 	return rows

@@ -22,7 +22,7 @@ func TestPicture(t *testing.T) {
 				TrackedEndpoints: 12, PeakTrackedEndpoints: 30, MaxTrackedEndpoints: 100, HardBlockedCount: 1, SoftWarningCount: 2,
 				Top: []engine.EndpointReport{
 					{Endpoint: "192.0.2.1", Policy: "default", LockedForMs: 29_510, Denied: 12345},
-					{Endpoint: "2001:db8::/64", Policy: "status", Tokens: 7, SoftViolations: 3, Denied: 8},
+					{Endpoint: "2001:db8::/64", Policy: "status", Tokens: 7, SoftViolations: 3, Denied: 8, DryRun: true},
 					{Endpoint: "\x1b[2Jevil", Policy: "default", Denied: 1},
 				},
 			},
@@ -37,7 +37,7 @@ func TestPicture(t *testing.T) {
 		}},
 		last: history.Sample{Seq: 12, Listeners: []history.Listener{
 			{Name: "game", Packets: 3000, Bytes: 60_000, Replies: 905, ReplyBytes: 8000, Dropped: map[string]int64{"kernel": 205, "soft_throttle": 3, "self": 1}},
-			{Name: "web", Packets: 40},
+			{Name: "web", Packets: 40, WouldDrop: map[string]int64{"denied": 20, "soft_throttle": 22}},
 			{Name: "new", Packets: 40},
 		}},
 	}
@@ -47,13 +47,13 @@ endpoints 12 (most 30, room for 100)   locked out 1   warned 2
 
 LISTENER  PROTO  IN/s  OUT/s  kB/s IN  kB/s OUT  OPEN  DROPPED/s  REASONS/s
 game      udp    1000    2.5      5.0       4.0     3        102  kernel 100, soft_throttle 1.5
-web       tcp      20      0        0         0     1          0
+web       tcp      20      0        0         0     1          0  dry run: soft_throttle 11, denied 10
 new       udp       -      -        -         -     0          -
 
-ENDPOINT       POLICY   TOKENS  VIOLATIONS  LOCKED FOR  DENIED
-192.0.2.1      default       0           0       29.5s   12345
-2001:db8::/64  status        7           3           -       8
-?[2Jevil       default       0           0           -       1`, "\n"), strings.Join(p.lines(), "\n"))
+ENDPOINT       POLICY            TOKENS  VIOLATIONS  LOCKED FOR  DENIED
+192.0.2.1      default                0           0       29.5s   12345
+2001:db8::/64  status (dry run)       7           3           -       8
+?[2Jevil       default                0           0           -       1`, "\n"), strings.Join(p.lines(), "\n"))
 
 	p.report.Top = nil
 	assert.Contains(t, p.lines(), "No endpoint was ever denied.")
