@@ -71,8 +71,9 @@ type Gateway struct {
 
 	mu        sync.Mutex // guards what follows, and changes of listeners
 	retired   []*served
-	echo      *echoServer   // nil where no listener has asked for it
-	quit      chan struct{} // closed by Close
+	echo      *echoServer     // nil where no listener has asked for it
+	ctx       context.Context // ends with Close
+	quit      context.CancelFunc
 	farewells sync.WaitGroup
 	closing   sync.Once
 	closeErr  error
@@ -91,8 +92,8 @@ func StartGateway(cfg GatewayConfig) (*Gateway, error) {
 	g := &Gateway{
 		frame:    frame{engine: cfg.Engine, log: log, plain: cfg.plainUDP},
 		dropMode: cfg.KernelDrop,
-		quit:     make(chan struct{}),
 	}
+	g.ctx, g.quit = context.WithCancel(context.Background())
 	g.listeners.Store(new([]*served))
 	if err := g.change(cfg.Listeners, 0); err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -170,8 +171,8 @@ func (g *Gateway) Draining() bool { return g.draining.Load() }
 // idempotent and returns when all of it is gone.
 func (g *Gateway) Close() error {
 	g.closing.Do(func() {
-		g.mu.Lock() // not before a Reload is done
-		close(g.quit)
+		g.mu.Lock() // not in the middle of a Reload
+		g.quit()
 		g.mu.Unlock()
 		var (
 			wg   sync.WaitGroup
@@ -195,13 +196,4 @@ func (g *Gateway) Close() error {
 		g.closeErr = errors.Join(errs...)
 	})
 	return g.closeErr
-}
-
-func (g *Gateway) closed() bool {
-	select {
-	case <-g.quit:
-		return true
-	default:
-		return false
-	}
 }

@@ -1,6 +1,7 @@
 package netx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -66,12 +67,15 @@ type change struct {
 func (g *Gateway) change(listeners []ListenerConfig, grace time.Duration) error {
 	c := &change{Gateway: g, now: *g.listeners.Load()}
 	if err := c.compare(listeners); err != nil { // may look names up, so it holds up nobody
+		if g.ctx.Err() != nil {
+			return errClosed
+		}
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.closed():
+	case g.ctx.Err() != nil:
 		return errClosed
 	case g.draining.Load():
 		return ErrDraining
@@ -109,7 +113,7 @@ func (c *change) compare(listeners []ListenerConfig) error {
 		if i := slices.IndexFunc(c.now, func(old *served) bool { return c.leaves(old) && l.follows(old) }); i >= 0 {
 			l.before = c.now[i]
 		}
-		l.upstream, err = resolve(l.want)
+		l.upstream, err = resolve(c.ctx, l.want)
 		return err
 	})
 }
@@ -129,12 +133,12 @@ func (l *served) follows(old *served) bool {
 
 // resolve gives the address of an upstream, where it is known before somebody
 // connects.
-func resolve(l ListenerConfig) (netip.AddrPort, error) {
+func resolve(ctx context.Context, l ListenerConfig) (netip.AddrPort, error) {
 	switch {
 	case l.Upstream == Echo:
 		return netip.AddrPort{}, nil
 	case l.Protocol == UDP:
-		return resolveUDP(l.Upstream)
+		return resolveUDP(ctx, l.Upstream)
 	}
 	a, _ := netip.ParseAddrPort(l.Upstream)
 	return a, nil
@@ -311,7 +315,7 @@ func (g *Gateway) farewell(l *served, grace time.Duration) {
 		case <-tick.C:
 		case <-over.C:
 			wait = false
-		case <-g.quit:
+		case <-g.ctx.Done():
 			wait = false
 		}
 	}

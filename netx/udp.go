@@ -55,7 +55,7 @@ func newUDPServer(cfg ListenerConfig, upstream netip.AddrPort, f *frame, lock *a
 const lookUpMost = 5 * time.Second
 
 // resolveUDP looks a name up once; IPv4 is preferred.
-func resolveUDP(hostport string) (netip.AddrPort, error) {
+func resolveUDP(ctx context.Context, hostport string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(hostport); err == nil {
 		return unmapped(a), nil
 	}
@@ -70,7 +70,7 @@ func resolveUDP(hostport string) (netip.AddrPort, error) {
 	if err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookUpMost)
+	ctx, cancel := context.WithTimeout(ctx, lookUpMost)
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {

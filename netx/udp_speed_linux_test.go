@@ -98,7 +98,7 @@ func boundLoop(b *testing.B, on path) *udpLoop {
 	b.Cleanup(lock.release)
 	cfg := ListenerConfig{Name: "u", Listen: lock.addr, Upstream: "127.0.0.1:9"}.withDefaults()
 	f := &frame{engine: newEngine(b, 1), log: slog.New(slog.DiscardHandler), plain: on == plain}
-	upstream, err := resolveUDP(cfg.Upstream)
+	upstream, err := resolveUDP(b.Context(), cfg.Upstream)
 	require.NoError(b, err)
 	s := newUDPServer(cfg, upstream, f, lock).(*udpServer)
 	b.Cleanup(func() { assert.NoError(b, s.close()) })

@@ -1,6 +1,7 @@
 // Package admin serves the state of a running gateway over HTTP: whether it
 // lives, whether it takes sessions, its report and its configuration, who is
-// throttled and why. It takes bans and lifts them. It listens on the loopback
+// throttled and why. It takes bans and lifts them, and has the gateway reloaded
+// and drained. It listens on the loopback
 // interface or a unix socket; anything else needs a token, which the
 // configuration sees to.
 package admin
@@ -25,11 +26,13 @@ import (
 
 // A Config says what a Server serves.
 type Config struct {
-	Listen string     // ip:port or unix:PATH
-	Token  string     // asked for everywhere but /livez and /readyz; "" = none
-	Report func() any // what /v1/report shows, as JSON
-	Config func() any // what /v1/config shows, as JSON
+	Listen string        // ip:port or unix:PATH
+	Token  func() string // asked for everywhere but /livez and /readyz; "" = none
+	Report func() any    // what /v1/report shows, as JSON
+	Config func() any    // what /v1/config shows, as JSON
 	Ready  func() bool
+	Reload func() (warnings []string, err error)
+	Drain  func() time.Duration // begins, and returns how long it may take
 	Engine *engine.Engine
 	Save   func() error // called after a change of a ban; returns when a restart keeps it
 	// Handlers answer what the Server does not know itself, by the patterns of
@@ -125,6 +128,8 @@ func newHandler(c Config, local bool) http.Handler {
 	mux.HandleFunc("POST /v1/bans", h.ban)
 	mux.HandleFunc("DELETE /v1/bans/{prefix...}", h.unban) // its slash may be escaped or not
 	mux.HandleFunc("DELETE /v1/bans", h.unban)             // without one, which would be a redirect
+	mux.HandleFunc("POST /v1/reload", h.reload)
+	mux.HandleFunc("POST /v1/drain", h.drain)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { page.Serve(w, http.StatusOK) })
 	for pattern, h := range c.Handlers {
 		mux.Handle(pattern, h)
@@ -132,12 +137,13 @@ func newHandler(c Config, local bool) http.Handler {
 	crossOrigin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		open := r.URL.Path == "/livez" || r.URL.Path == "/readyz"
+		token := c.Token()
 		switch {
-		case c.Token == "" && !local && !localHost(r.Host):
+		case token == "" && !local && !localHost(r.Host):
 			// A page in the operator's browser may have its own name lead
 			// here; without a token only the Host tells it apart.
 			fail(w, http.StatusForbidden, "the Host header names another machine; set a token to allow that")
-		case c.Token != "" && !open && !authorized(r, c.Token):
+		case token != "" && !open && !authorized(r, token):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			if forPeople(r) {
 				page.Serve(w, http.StatusUnauthorized) // it asks for the token

@@ -39,7 +39,7 @@ func (c Client) Get(path string) ([]byte, error) { return c.Do(http.MethodGet, p
 
 // Do returns the body that answers a request for the path, which is escaped where
 // that is needed. A body that is not nil goes with it as JSON. The error for an
-// answer with another status than 200 is a *StatusError.
+// answer that says that something is wrong is a *StatusError.
 func (c Client) Do(method, path string, body any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -80,7 +80,7 @@ func (c Client) Do(method, path string, body any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %s: %w", c.Address, err)
 	}
-	if answer.StatusCode != http.StatusOK {
+	if answer.StatusCode/100 != 2 {
 		return nil, &StatusError{c.Address, answer.StatusCode, reason(got)}
 	}
 	return got, nil

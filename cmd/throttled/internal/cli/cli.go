@@ -81,7 +81,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(wrongUsage)
 	root.SetHelpCommand(newHelp())
 	root.AddCommand(newRun(s), newCheck(s), newDemo(s), newReport(s), newTop(s), newReplay(s),
-		newBans(s), newBan(s), newUnban(s), newExplain(s), newVersion(s))
+		newBans(s), newBan(s), newUnban(s), newExplain(s), newReload(s), newDrain(s), newVersion(s))
 	return root
 }
 

@@ -17,7 +17,7 @@ type runFlags struct {
 	file      string
 	listeners []config.Listener
 	admin     string
-	token     string
+	token     string // the path of its file
 	every     time.Duration
 	grace     time.Duration
 }
@@ -28,8 +28,9 @@ func newRun(s streams) *cobra.Command {
 		Use:   "run",
 		Short: "Run the gateway",
 		Long: `Run the gateway until SIGINT (at once) or SIGTERM (after its sessions and
-connections have ended, or the grace is over). With neither a file nor a
-listener it serves an example: UDP and TCP echo on 127.0.0.1:7000.
+connections have ended, or the grace is over). SIGHUP reads the file again. With
+neither a file nor a listener it serves an example: UDP and TCP echo on
+127.0.0.1:7000.
 
 Every flag has a variable: --report-every is THROTTLED_REPORT_EVERY; --udp and
 --tcp have their values in one, with commas between. A flag wins over its
@@ -42,9 +43,13 @@ variable, and both win over the file; listeners are added to those of the file.`
 			if err != nil {
 				return err
 			}
+			reread := func() (*config.Config, error) { return o.config(cmd) }
+			if o.file == "" {
+				reread = nil
+			}
 			log, flush := newLog(s.err)
 			defer flush()
-			return serve.Run(c, s.out, log)
+			return serve.Run(c, reread, s.out, log)
 		},
 	}
 	f := cmd.Flags()
@@ -52,7 +57,7 @@ variable, and both win over the file; listeners are added to those of the file.`
 	f.Var(listenersInto(&o.listeners, netx.UDP), "udp", "add a UDP listener; UPSTREAM is host:port or echo; repeatable")
 	f.Var(listenersInto(&o.listeners, netx.TCP), "tcp", "add a TCP listener; repeatable")
 	f.Var(into(&o.admin, "ADDR", config.DefaultAdmin, config.ParseAdmin), "admin", "admin server: ip:port, unix:PATH or off")
-	addToken(f, &o.token)
+	f.Var(into(&o.token, "FILE", "", readableToken), "token-file", "file with the token of the admin server")
 	f.Var(into(&o.every, "DUR", "10s", config.ParseInterval), "report-every", "time between JSON report lines; 0 = never")
 	f.Var(into(&o.grace, "DUR", "30s", config.ParseTimeout), "grace", "how long SIGTERM waits for sessions and connections")
 	return cmd
@@ -75,7 +80,10 @@ func (o *runFlags) config(cmd *cobra.Command) (*config.Config, error) {
 		c.Grace = o.grace
 	}
 	if given("token-file") {
-		c.Admin.Token = o.token
+		c.Admin.TokenFile = o.token
+		if c.Admin.Token, err = config.ReadToken(o.token); err != nil {
+			return nil, err
+		}
 	}
 	if c.Admin.Token == "" && config.NeedsToken(c.Admin.Listen) {
 		return nil, wrongUsage(cmd, fmt.Errorf("the admin address %s is not a loopback address and needs --token-file", c.Admin.Listen))
@@ -91,6 +99,12 @@ func (o *runFlags) config(cmd *cobra.Command) (*config.Config, error) {
 		return nil, wrongUsage(cmd, fmt.Errorf("%s has no listeners; add them there, or with --udp or --tcp", o.file))
 	}
 	return c, nil
+}
+
+// readableToken wants the path of a token that is there.
+func readableToken(path string) (string, error) {
+	_, err := config.ReadToken(path)
+	return path, err
 }
 
 // base is the configuration beneath the flags.

@@ -21,8 +21,9 @@ const (
 
 // loop writes report lines and obeys signals until it is time to stop.
 func (p *process) loop(signals <-chan os.Signal) {
-	reports, stopReports := every(p.every)
-	defer stopReports()
+	interval := p.config.Load().Report.Every
+	reports, stopReports := every(interval)
+	defer func() { stopReports() }()
 	waits, stopWaits := every(progress)
 	defer stopWaits()
 	signs, stopSigns := every(p.supervisor.alive)
@@ -33,8 +34,14 @@ func (p *process) loop(signals <-chan os.Signal) {
 			p.isAlive()
 		case <-reports:
 			p.lines.write(p.report())
+		case <-p.changed:
+			if now := p.config.Load().Report.Every; now != interval {
+				stopReports()
+				interval = now
+				reports, stopReports = every(interval)
+			}
 		case <-waits:
-			if p.drained != nil {
+			if p.draining.Load() {
 				p.logWait("still draining")
 			}
 		case err := <-p.drained:
@@ -58,12 +65,16 @@ func (p *process) obey(s os.Signal) bool {
 	case toReport:
 		p.lines.write(p.report())
 	case toReload:
-		p.log.Warn("this version cannot reload its configuration; restart it to read the file again", "signal", s.String())
+		select {
+		case p.hangups <- struct{}{}:
+		default:
+		}
 	case toDrain:
-		if p.drained != nil {
+		if p.impatient {
 			p.log.Info("second signal, not waiting any longer", "signal", s.String())
 			return true
 		}
+		p.impatient = true
 		p.drain()
 	case toStop:
 		p.log.Info("stopping", "signal", s.String())
@@ -72,16 +83,25 @@ func (p *process) obey(s os.Signal) bool {
 	return false
 }
 
-// drain lets the gateway come to an end in the background.
-func (p *process) drain() {
+// drain lets the gateway come to an end in the background, within the grace,
+// which it returns. Calling it again does nothing.
+func (p *process) drain() (grace time.Duration) {
+	grace = p.config.Load().Grace
+	if p.draining.Swap(true) {
+		return grace
+	}
 	p.logWait("draining")
 	if p.state != nil {
 		p.state.Soon() // the wait may end with a SIGKILL
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.grace)
-	p.drained, p.stopDrain = make(chan error, 1), cancel
 	p.stopping()
-	p.drains.Go(func() { p.drained <- p.gateway.Drain(ctx) })
+	go func() {
+		defer close(p.drained)
+		ctx, cancel := context.WithTimeout(p.ctx, grace)
+		defer cancel()
+		p.drained <- p.gateway.Drain(ctx)
+	}()
+	return grace
 }
 
 // logWait logs what a drain waits for.
@@ -91,7 +111,7 @@ func (p *process) logWait(what string) {
 		sessions += l.SessionsActive
 		connections += l.ConnectionsActive
 	}
-	p.log.Info(what, "sessions", sessions, "connections", connections, "grace", p.grace.String())
+	p.log.Info(what, "sessions", sessions, "connections", connections, "grace", p.config.Load().Grace.String())
 }
 
 // every is a ticker that never ticks where the interval is 0.

@@ -12,7 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
@@ -25,8 +25,8 @@ import (
 
 // A process is a running gateway and what stands around it.
 type process struct {
-	grace   time.Duration
-	every   time.Duration
+	config  atomic.Pointer[config.Config]  // what runs
+	reread  func() (*config.Config, error) // nil: there is no file
 	log     *slog.Logger
 	engine  *engine.Engine
 	gateway *netx.Gateway
@@ -37,20 +37,28 @@ type process struct {
 
 	supervisor *supervisor
 
-	drains    sync.WaitGroup
-	drained   chan error // the end of the drain; nil before SIGTERM
-	stopDrain context.CancelFunc
+	reloading sync.Mutex // held while a configuration comes into force
+	reloaded  atomic.Bool
+	hangups   chan struct{} // SIGHUP
+	obeyed    chan struct{} // closed when no SIGHUP is obeyed any more
+	changed   chan struct{} // another configuration runs
+
+	ctx       context.Context // ends with stop
+	cancel    context.CancelFunc
+	draining  atomic.Bool
+	impatient bool       // of the loop: a signal has asked for the drain already
+	drained   chan error // how the drain has ended
 }
 
-// Run serves the configuration until a signal ends it. Report lines go to
-// stdout unless the configuration names a file. The process is to end when Run
-// returns: a signal that comes later does nothing, so that an impatient second
-// one cannot turn a good end into a bad one.
-func Run(c *config.Config, stdout io.Writer, log *slog.Logger) error {
+// Run serves the configuration until a signal ends it. A reload reads it again,
+// unless that is nil. Report lines go to stdout unless the configuration names a
+// file. The process is to end when Run returns: a signal that comes later does
+// nothing, so that an impatient second one cannot turn a good end into a bad one.
+func Run(c *config.Config, reread func() (*config.Config, error), stdout io.Writer, log *slog.Logger) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, watched...)
 	ignoreBrokenPipe()
-	p, err := start(c, stdout, log)
+	p, err := start(c, reread, stdout, log)
 	if err != nil {
 		return err
 	}
@@ -61,8 +69,8 @@ func Run(c *config.Config, stdout io.Writer, log *slog.Logger) error {
 }
 
 // start brings everything up, or leaves nothing behind.
-func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, err error) {
-	p := &process{grace: c.Grace, every: c.Report.Every, log: log, supervisor: newSupervisor(log)}
+func start(c *config.Config, reread func() (*config.Config, error), stdout io.Writer, log *slog.Logger) (_ *process, err error) {
+	p := newProcess(c, reread, log)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.stop())
@@ -99,10 +107,33 @@ func start(c *config.Config, stdout io.Writer, log *slog.Logger) (_ *process, er
 		p.history = history.Start(func() (float64, []netx.ListenerReport) {
 			return p.engine.RefillRatio(), p.gateway.Listeners()
 		})
-		p.admin.Serve()
 	}
 	p.announce(c)
+	if p.admin != nil {
+		p.admin.Serve() // only now, as it may be asked to reload
+	}
 	return p, nil
+}
+
+// newProcess is a process in which nothing is up.
+func newProcess(c *config.Config, reread func() (*config.Config, error), log *slog.Logger) *process {
+	p := &process{
+		reread:     reread,
+		log:        log,
+		supervisor: newSupervisor(log),
+		hangups:    make(chan struct{}, 1),
+		obeyed:     make(chan struct{}),
+		changed:    make(chan struct{}, 1),
+		drained:    make(chan error, 1),
+	}
+	p.config.Store(c)
+	p.reloaded.Store(true)
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	go func() {
+		defer close(p.obeyed)
+		p.reloads()
+	}()
+	return p
 }
 
 func (p *process) startGateway(c *config.Config) (*netx.Gateway, error) {
@@ -118,10 +149,12 @@ func (p *process) startGateway(c *config.Config) (*netx.Gateway, error) {
 func (p *process) listenAdmin(c *config.Config) (*admin.Server, error) {
 	return admin.Listen(admin.Config{
 		Listen: c.Admin.Listen,
-		Token:  c.Admin.Token,
+		Token:  func() string { return p.config.Load().Admin.Token },
 		Report: func() any { return p.report() },
-		Config: c.Tree,
-		Ready:  func() bool { return !p.gateway.Draining() },
+		Config: func() any { return p.config.Load().Tree() },
+		Ready:  func() bool { return !p.draining.Load() },
+		Reload: p.reload,
+		Drain:  p.drain,
 		Engine: p.engine,
 		Save:   p.save,
 		Handlers: map[string]http.Handler{
@@ -138,7 +171,7 @@ func (p *process) metrics() metrics.Source {
 		Listeners: func() []netx.ListenerReport { return p.gateway.Listeners() },
 		Engine:    func() engine.Summary { return p.engine.Summary() },
 		Restarts:  func() int64 { return p.gateway.Restarts() },
-		Reloaded:  func() bool { return true }, // the only one there is
+		Reloaded:  p.reloaded.Load,
 	}
 }
 
@@ -170,13 +203,16 @@ func (p *process) announce(c *config.Config) {
 // report line counts everything, and everything in it has come to rest.
 func (p *process) stop() error {
 	var errs []error
+	p.cancel()
+	close(p.hangups)
 	if p.gateway != nil {
 		errs = append(errs, p.gateway.Close())
 		p.lines.write(p.report())
 	}
-	if p.drained != nil {
-		p.stopDrain()
-		p.drains.Wait()
+	<-p.obeyed
+	if p.draining.Load() {
+		for range p.drained { // what the loop has not read
+		}
 	}
 	if p.admin != nil {
 		errs = append(errs, p.admin.Close())

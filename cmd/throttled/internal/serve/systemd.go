@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -14,6 +15,8 @@ import (
 type supervisor struct {
 	alive time.Duration // between two signs of life; 0 = none wanted
 	log   *slog.Logger
+
+	mu    sync.Mutex // guards fault
 	fault complaint
 }
 
@@ -28,9 +31,18 @@ func newSupervisor(log *slog.Logger) *supervisor {
 
 // tell sends a message, whose lines are VARIABLE=value.
 func (s *supervisor) tell(lines ...string) {
-	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil && s.fault.due() {
+	_, err := daemon.SdNotify(false, strings.Join(lines, "\n"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.fault.due() {
 		s.log.Warn("the service manager cannot be reached", "error", err)
 	}
+}
+
+// reloading says that another configuration is about to come into force, of which
+// ready is the end.
+func (s *supervisor) reloading() {
+	s.tell(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }
 
 // ready says that everybody is served, at the start or after a reload.
@@ -43,7 +55,7 @@ func (p *process) isAlive() { p.supervisor.tell(daemon.SdNotifyWatchdog, p.statu
 // stopping says that the end may take as long as the grace.
 func (p *process) stopping() {
 	p.supervisor.tell(daemon.SdNotifyStopping, p.status())
-	p.supervisor.tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (p.grace + 10*time.Second).Microseconds()))
+	p.supervisor.tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (p.config.Load().Grace + 10*time.Second).Microseconds()))
 }
 
 // status is a line for people, as `systemctl status` shows it.

@@ -56,6 +56,7 @@ type Keeper struct {
 	log      *slog.Logger
 	failing  bool              // of the goroutine: the last save went wrong
 	asks     chan chan<- error // nil: nobody waits for the answer
+	interval chan time.Duration
 	stop     chan struct{}
 	done     chan struct{}
 }
@@ -75,6 +76,7 @@ func start(path string, interval time.Duration, snapshot func(io.Writer) error, 
 		snapshot: snapshot,
 		log:      log,
 		asks:     make(chan chan<- error, room),
+		interval: make(chan time.Duration),
 		stop:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
@@ -110,6 +112,14 @@ func (k *Keeper) Soon() {
 	}
 }
 
+// SetInterval changes the time between two saves.
+func (k *Keeper) SetInterval(interval time.Duration) {
+	select {
+	case k.interval <- interval:
+	case <-k.done:
+	}
+}
+
 // Close saves the state once more.
 func (k *Keeper) Close() {
 	close(k.stop)
@@ -125,6 +135,8 @@ func (k *Keeper) run(interval time.Duration) {
 		select {
 		case <-ticks.C:
 			k.save()
+		case interval := <-k.interval:
+			ticks.Reset(interval)
 		case answer := <-k.asks:
 			k.saveFor(answer)
 		case <-k.stop:
