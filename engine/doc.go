@@ -42,6 +42,11 @@
 // a copy of who is kept out: Watch tells where it must follow, Listed and LockedFor
 // what holds.
 //
+// # Dry runs
+//
+// Under a policy with DryRun decisions are made and counted as under any other. It
+// is for whoever acts on them to ask DryRun about a denial, and to let it pass.
+//
 // # Life
 //
 // One goroutine samples the load and sweeps out who has gone, a bounded number

@@ -52,7 +52,7 @@ func TestOpcodeMistakes(t *testing.T) {
 		"Opcodes.Size: -1 is outside 1..4":                  {Size: -1},
 		"Opcodes.Offset: -1 is outside 0..65506":            {Offset: -1, Policies: one},
 		"Opcodes.Offset: 65504 is outside 0..65503":         {Offset: 65504, Size: 4, Policies: one},
-		"Opcodes.Policies: 0x100 has more than 8 bits":     {Policies: map[uint32]engine.PolicyID{0x100: 0}},
+		"Opcodes.Policies: 0x100 has more than 8 bits":      {Policies: map[uint32]engine.PolicyID{0x100: 0}},
 		"Opcodes.Policies: 0x1000000 has more than 24 bits": {Size: 3, Policies: map[uint32]engine.PolicyID{1 << 24: 0}},
 	} {
 		var m mistakes

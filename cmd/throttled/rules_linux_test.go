@@ -72,4 +72,12 @@ func TestRulesOfTheFile(t *testing.T) {
 	_, tree := get(t, g.admin, "/v1/config")
 	assert.Equal(t, map[string]any{"offset": 0.0, "size": 1.0, "policies": map[string]any{"0x54": "status"}},
 		tree["listeners"].([]any)[0].(map[string]any)["opcodes"])
+
+	// In earnest from now on, with the lockout that there is.
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(rules, "1h}, dry_run: true", "1h}", 1)), 0o600))
+	g.ask("reload")
+	_, err = from(t, "127.0.0.2", g.addr["u"]).Write([]byte("Tell me"))
+	require.NoError(t, err)
+	g.has(`throttled_dropped_total{listener="u",reason="hard_lockout"} 1`)
+	assert.Regexp(t, `(?m)^127\.0\.0\.2 +lockout +(1h0m0s|59m\d+s) +status *$`, g.ask("bans"))
 }
