@@ -10,9 +10,10 @@ import (
 // An Ask is one packet of a batch.
 type Ask struct {
 	Key   Key
-	Bytes int64 // payload, at least 0
-	Skip  bool  // leave the packet out
-	Soft  bool  // a denial counts towards no lockout
+	Bytes int64  // payload, at least 0
+	Skip  bool   // leave the packet out
+	Soft  bool   // a denial counts towards no lockout
+	guess uint32 // 1 + the slot where the entry probably is, 0 = none
 	hash  uint64
 }
 
@@ -30,7 +31,8 @@ func (t *Table) DecideAll(asks []Ask, at policy.Instant, out []policy.Decision) 
 		t.shardOf(a.hash).prefetchIndex(a.hash)
 	}
 	for i := range asks {
-		t.shardOf(asks[i].hash).prefetchEntry(asks[i].hash)
+		a := &asks[i]
+		a.guess = t.shardOf(a.hash).prefetchEntry(a.hash)
 	}
 	for i := range asks {
 		a := &asks[i]
@@ -39,7 +41,7 @@ func (t *Table) DecideAll(asks []Ask, at policy.Instant, out []policy.Decision) 
 		}
 		s := t.shardOf(a.hash)
 		s.mu.Lock()
-		d, ok := t.decide(s, a.hash, a.Key, at, a.Bytes, a.Soft)
+		d, ok := t.decide(s, a, at)
 		s.mu.Unlock()
 		if !ok {
 			d.Reason = policy.HardLockout
@@ -72,11 +74,11 @@ func (s *shard) prefetchIndex(hash uint64) {
 }
 
 // prefetchEntry asks for the first entry whose tag is the right one, which is
-// on two cache lines mostly.
-func (s *shard) prefetchEntry(hash uint64) {
+// on two cache lines mostly, and returns 1 + its slot, 0 where there is none.
+func (s *shard) prefetchEntry(hash uint64) (guess uint32) {
 	v := s.view.Load()
 	if v == nil {
-		return
+		return 0
 	}
 	ix := &v.index
 	tag, mask := ix.tag(hash), ix.slotMask()
@@ -86,13 +88,24 @@ func (s *shard) prefetchEntry(hash uint64) {
 		if word&^mask == tag && word&mask-1 < uint32(len(v.entries)) {
 			e := &v.entries[word&mask-1]
 			prefetch(unsafe.Pointer(e), unsafe.Pointer(&e.state.Denied))
-			return
+			return word & mask
 		}
 		if word == 0 {
-			return
+			return 0
 		}
 		i = ix.after(i)
 	}
+	return 0
+}
+
+// guessed is the entry of the packet if the guess was right, else nil.
+func (s *shard) guessed(a *Ask) *entry {
+	if slot := a.guess - 1; slot < s.entries.len() {
+		if e := s.entries.at(slot); e.is(a.Key) {
+			return e
+		}
+	}
+	return nil
 }
 
 // maxLook is how many words of the index prefetchEntry looks at, a cache line.

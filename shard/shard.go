@@ -87,6 +87,8 @@ func (e *entry) key() Key {
 	return Key{Hi: e.hi, Lo: e.lo, Port: uint16(e.id >> 16), Policy: uint16(e.id)}
 }
 
+func (e *entry) is(k Key) bool { return e.lo == k.Lo && e.hi == k.Hi && e.id == k.id() }
+
 func (e *entry) link() *uint32 { return &e.record }
 
 // A record is the cold part of an entry, made when it is needed.
@@ -122,7 +124,7 @@ func (s *shard) find(hash uint64, k Key) *entry {
 			continue
 		}
 		e := s.entries.at(w&mask - 1)
-		if e.lo == k.Lo && e.hi == k.Hi && e.id == k.id() {
+		if e.is(k) {
 			return e
 		}
 	}
@@ -192,10 +194,10 @@ func (s *shard) dropHistory(e *entry) {
 }
 
 // decide decides; where soft, a denial is not counted.
-func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, n int64, soft bool) policy.Decision {
-	d := rule.Take(&e.state, s.history(e), at, n)
+func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, a *Ask) policy.Decision {
+	d := rule.Take(&e.state, s.history(e), at, a.Bytes)
 	switch {
-	case d.Reason == policy.SoftThrottle && rule.Escalates() && !soft:
+	case d.Reason == policy.SoftThrottle && rule.Escalates() && !a.Soft:
 		d = rule.Escalate(&e.state, s.needHistory(e), at, d)
 		if d.Reason == policy.HardLockout {
 			s.lockouts++

@@ -83,23 +83,26 @@ func (t *Table) shardOf(hash uint64) *shard { return &t.shards[hash&uint64(len(t
 func (t *Table) Decide(k Key, at policy.Instant, n int64) (d policy.Decision, ok bool) {
 	s, hash := t.lock(k)
 	defer s.mu.Unlock()
-	return t.decide(s, hash, k, at, n, false)
+	return t.decide(s, &Ask{Key: k, Bytes: n, hash: hash}, at)
 }
 
-func (t *Table) decide(s *shard, hash uint64, k Key, at policy.Instant, n int64, soft bool) (d policy.Decision, ok bool) {
-	r := s.rule(k.Policy)
+func (t *Table) decide(s *shard, a *Ask, at policy.Instant) (d policy.Decision, ok bool) {
+	r := s.rule(a.Key.Policy)
 	if r == nil {
 		return policy.Decision{}, false
 	}
 	at = s.clock.advance(at)
-	e := s.find(hash, k)
+	e := s.guessed(a)
 	if e == nil {
-		e = t.make(s, r.rule, hash, k, at)
+		e = s.find(a.hash, a.Key)
+	}
+	if e == nil {
+		e = t.make(s, r.rule, a.hash, a.Key, at)
 	}
 	if e != nil {
-		d = s.decide(r.rule, e, at, n, soft)
+		d = s.decide(r.rule, e, at, a)
 	} else {
-		d = t.whenFull(s, r.rule, k, at, n)
+		d = t.whenFull(s, r.rule, a.Key, at, a.Bytes)
 	}
 	r.counts.add(d)
 	return d, true
