@@ -134,7 +134,7 @@ func (p *fastPath) drain() (more bool) {
 		}
 		p.loop.relay(p.batch[:n])
 		if n < batchSize {
-			return false
+			return err != nil && err != unix.EAGAIN
 		}
 	}
 	return true
@@ -149,20 +149,26 @@ func (p *fastPath) received(i int) datagram {
 	return d
 }
 
-// run relays until stop lets the wait end.
+// run relays until stop lets the wait end. It never tells Read that there was
+// something to read: the wait then goes on in the same call, and what becomes
+// ready meanwhile ends it.
 func (p *fastPath) run() {
-	var n int
-	look := func(uintptr) bool { // made once: it escapes
-		n = p.poll()
-		return n > 0
-	}
+	_ = p.raw.Read(func(uintptr) bool {
+		p.relayReady()
+		return false
+	})
+}
+
+// relayReady relays what there is. Where a turn has taken all of it, no look at
+// the sockets comes behind: at a few thousand packets a second most of these
+// would find nothing.
+func (p *fastPath) relayReady() {
 	for {
-		if p.raw.Read(look) != nil {
+		n := p.poll()
+		if n == 0 || !p.turn(p.events[:n]) && n < replyEvents || p.loop.stopped() {
 			return
 		}
-		if p.turn(p.events[:n]) {
-			runtime.Gosched() // the wait may be none, and this the only core
-		}
+		runtime.Gosched() // this may be the only core
 	}
 }
 
@@ -178,7 +184,7 @@ func (p *fastPath) poll() int {
 }
 
 // turn relays replies, all of them with one system call where that is possible,
-// and then what clients have sent. It says whether clients have sent more.
+// and then what clients have sent. It says whether there may be more.
 func (p *fastPath) turn(events []unix.EpollEvent) (more bool) {
 	p.loop.mu.Lock()
 	defer p.loop.mu.Unlock()
@@ -188,19 +194,20 @@ func (p *fastPath) turn(events []unix.EpollEvent) (more bool) {
 		if int(ev.Fd) == p.listen {
 			clients = true
 		} else if s := p.sessionOn(int(ev.Fd)); s != nil {
-			p.take(s, now)
+			more = p.take(s, now) || more
 		}
 	}
 	p.flush()
-	return clients && p.drain()
+	return clients && p.drain() || more
 }
 
 // take puts what a session's upstream has sent into the outbox, in which it is
-// at the place that it has in the inbox.
-func (p *fastPath) take(s *session, now int64) {
+// at the place that it has in the inbox, and says whether there may be more.
+func (p *fastPath) take(s *session, now int64) (more bool) {
 	c := s.conn.(*fastConn)
 	from := p.out.n
-	n, err := p.in.receive(c.fd, from, min(from+replyTurn, batchSize))
+	to := min(from+replyTurn, batchSize)
+	n, err := p.in.receive(c.fd, from, to)
 	switch {
 	case err == unix.EAGAIN:
 	case err != nil: // mostly ECONNREFUSED; reading it has cleared it
@@ -217,6 +224,7 @@ func (p *fastPath) take(s *session, now int64) {
 	if p.out.n == batchSize || p.out.n < from+n { // the places are used up, or no longer the same
 		p.flush()
 	}
+	return from+n == to || err != nil && err != unix.EAGAIN
 }
 
 func (p *fastPath) flush() {
