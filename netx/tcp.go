@@ -300,7 +300,7 @@ func (s *tcpServer) serve(c caller, place limiter.Lease) {
 // accepts inherits its buffers.
 func (s *tcpServer) listen() (*net.TCPListener, error) {
 	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
-		return errors.Join(boundBuffers(raw), s.lock.letIn(raw))
+		return errors.Join(clientBuffers.set(raw), s.lock.letIn(raw))
 	}}
 	lc.SetMultipathTCP(false)
 	l, err := lc.Listen(s.ctx, tcpNetwork(s.cfg.Listen), s.cfg.Listen.String())
@@ -347,7 +347,7 @@ func (s *tcpServer) prepareDial(_, address string, raw syscall.RawConn) error {
 	if a, err := netip.ParseAddrPort(address); err == nil && s.self.of(TCP).reaches(a) {
 		return errCircle(address)
 	}
-	return boundBuffers(raw)
+	return upstreamBuffers.set(raw)
 }
 
 func (s *tcpServer) dialFailed(client *net.TCPConn, err error) {

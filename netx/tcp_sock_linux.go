@@ -125,10 +125,10 @@ func muteClose(c *net.TCPConn) (err error) {
 	return os.NewSyscallError("setsockopt", err)
 }
 
-// boundBuffers must be called before the handshake, which settles how large the
-// window can get.
-func boundBuffers(raw syscall.RawConn) error {
-	return errors.Join(setSocket(raw, unix.SO_RCVBUF, tcpReadBuffer), setSocket(raw, unix.SO_SNDBUF, tcpWriteBuffer))
+// set must be called before the handshake, which settles how large the window
+// can get.
+func (b socketBuffers) set(raw syscall.RawConn) error {
+	return errors.Join(setSocket(raw, unix.SO_RCVBUF, b.read), setSocket(raw, unix.SO_SNDBUF, b.write))
 }
 
 func setSocket(raw syscall.RawConn, option, value int) (err error) {

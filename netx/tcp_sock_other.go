@@ -19,4 +19,4 @@ func hasGone(*net.TCPConn, bool) bool                     { return false }
 func sendState(*net.TCPConn) (pending bool, acked uint64) { return false, 0 }
 func muteClose(*net.TCPConn) error                        { return errors.ErrUnsupported }
 func outOfDescriptors(error) bool                         { return false }
-func boundBuffers(syscall.RawConn) error                  { return nil }
+func (socketBuffers) set(syscall.RawConn) error           { return nil }
