@@ -15,12 +15,13 @@ func (l *udpLoop) unwrap(d *datagram) bool {
 		d.forged, _ = proxyproto.Begins(d.payload)
 		return true
 	}
+	h, n, err := ParseProxyHeader(UDP, d.payload)
+	d.payload, d.size = d.payload[n:], d.size-n
 	if rule, listed := l.engine.ListDecision(d.src.Addr()); listed && !rule.Allowed {
 		if l.refuse(&engine.Request{Endpoint: d.src, Policy: l.cfg.Policy}, rule) {
 			return false
 		}
 	}
-	h, n, err := ParseProxyHeader(UDP, d.payload)
 	if err != nil {
 		if n, ok := l.headerGate.pass(); ok {
 			l.log.Warn("no PROXY header that is valid", "listener", l.cfg.Name,
@@ -29,7 +30,6 @@ func (l *udpLoop) unwrap(d *datagram) bool {
 		l.batch.dropped[dropProxyHeader]++
 		return false
 	}
-	d.payload, d.size = d.payload[n:], d.size-n
 	if h.Source.IsValid() {
 		d.client, d.to = h.Source, h.Destination
 	}
