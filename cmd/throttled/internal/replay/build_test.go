@@ -53,13 +53,17 @@ func datagramOf(t testing.TB, from, to string, payload []byte) []byte {
 // stream is the IP packet of a TCP segment of n bytes, with flags as in "S", "SA",
 // "A", "FA" and "R".
 func stream(t testing.TB, from, to, flags string, seq uint32, n int) []byte {
+	return streamOf(t, from, to, flags, seq, make([]byte, n))
+}
+
+func streamOf(t testing.TB, from, to, flags string, seq uint32, payload []byte) []byte {
 	src, dst := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
 	has := func(f string) bool { return bytes.Contains([]byte(flags), []byte(f)) }
 	return serialize(t, ip(src, dst, layers.IPProtocolTCP), &layers.TCP{
 		SrcPort: layers.TCPPort(src.Port()), DstPort: layers.TCPPort(dst.Port()), Seq: seq,
 		SYN: has("S"), ACK: has("A"), FIN: has("F"), RST: has("R"),
 		Options: []layers.TCPOption{{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{5, 180}}},
-	}, gopacket.Payload(make([]byte, n)))
+	}, gopacket.Payload(payload))
 }
 
 // A stamped packet is one of a capture.

@@ -25,11 +25,17 @@ type segment struct {
 	protocol netx.Protocol
 	src, dst netip.AddrPort
 	bytes    int    // of payload, as the headers say, whatever was kept of it
-	payload  []byte // of UDP: what was kept, which is good until the next packet
+	payload  []byte // what was kept, which is good until the next packet
 	first    bool   // the first fragment of several
 	outgoing bool   // sent by the host that it was captured on
 	flags    byte   // of TCP
 	seq      uint32
+
+	// Of a datagram, see unwrap.
+	from     netip.AddrPort // the client
+	heard    bool           // src is a proxy
+	headless bool           // and has sent no header
+	forged   bool           // src is none and has sent one
 }
 
 // The flags of a TCP header.
@@ -248,5 +254,6 @@ func (s *segment) tcp(b []byte, length int) kind {
 		return isBroken
 	}
 	s.bytes = length - head
+	s.payload = b[min(head, len(b)):min(length, len(b))]
 	return isSegment
 }

@@ -219,7 +219,7 @@ func TestTCP(t *testing.T) {
 		assert.Equal(t, isSegment, kind)
 		assert.Equal(t, segment{
 			protocol: netx.TCP, src: netip.MustParseAddrPort(v6client), dst: netip.MustParseAddrPort(v6server),
-			bytes: 33, flags: want, seq: 1 << 31,
+			bytes: 33, payload: make([]byte, 33), flags: want, seq: 1 << 31,
 		}, got)
 		data[40+12] = 0x40
 		_, kind = parse(pcap.Raw, data, len(data))

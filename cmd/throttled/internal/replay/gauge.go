@@ -31,7 +31,13 @@ func (g *gauge) begin(start time.Time, ls *listeners) error {
 
 func (g *gauge) tick(at time.Time) { g.now = int64(at.Sub(g.start)) }
 
-func (g *gauge) datagram(l *listener, s *segment) { g.take(l.policyFor(s), s.src, 1, s.bytes) }
+func (g *gauge) datagram(l *listener, s *segment) {
+	if !s.headless {
+		g.take(l.policyFor(s), s.from, 1, s.bytes)
+	}
+}
+
+func (g *gauge) lets(*listener, netip.AddrPort) bool { return true }
 
 func (g *gauge) open(l *listener, from netip.AddrPort) bool {
 	g.take(l.Policy, from, 1, 0)

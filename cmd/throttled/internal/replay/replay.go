@@ -21,6 +21,9 @@
 //   - What was kept of a packet does not matter beyond its headers, and the opcode
 //     where a listener has some; a datagram without it is decided on under the
 //     listener's policy.
+//   - Behind a proxy the client is whom the PROXY header names, which has to have
+//     been kept. A connection of a proxy counts once its header is there, or has
+//     not come; of one that was open before, nothing is known.
 //   - In a dry run what is denied is let through and counted apart, and bytes of
 //     streams are not charged, as in the gateway.
 //   - A packet is for the listener with exactly its destination; else for the one

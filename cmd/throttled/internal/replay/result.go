@@ -69,6 +69,7 @@ type Listener struct {
 	WouldDrop map[string]int64 // likewise, what a dry run lets through; part of what is forwarded, or dropped for another reason
 
 	OpcodesCut    int64 // datagrams of which the opcode was not kept, and which were decided on under the listener's policy
+	HeadersCut    int64 // PROXY headers that were not kept whole: who sent what is behind them is not known
 	Retransmitted int64 // SYNs that were sent again
 	OpenBefore    int64 // connections that were open when the capture began
 	Paused        int64 // connections with bytes over the limit, where on_limit is pause
@@ -121,6 +122,9 @@ func (r *Result) warn(t *traffic, failed error) {
 		}
 		if n := l.report.OpcodesCut; n > 0 {
 			warn("listener %s: of %d datagrams the opcode was not captured; they were decided on under the listener's policy", l.Name, n)
+		}
+		if n := l.report.HeadersCut; n > 0 {
+			warn("listener %s: %d PROXY headers were not captured whole, and count as proxy_header: let tcpdump keep more (-s)", l.Name, n)
 		}
 		if l.UDP.LockoutRequires == netx.LockoutEstablished {
 			warn("listener %s: whom the upstream would have answered is not known; lockout_requires is taken to be any", l.Name)

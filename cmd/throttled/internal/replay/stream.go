@@ -23,6 +23,8 @@ type connection struct {
 	paused bool   // has been without tokens
 	next   uint32 // the sequence number after the last byte
 	seen   int64
+
+	beginning *beginning // nil where no PROXY header is looked for, or no longer
 }
 
 // A connection of which nothing was seen for streamIdle is forgotten: longer than
@@ -47,22 +49,37 @@ func (st *streams) segment(j judge, l *listener, s *segment, now int64) {
 			c.seen = now
 			return
 		}
+		c.end()
 		c = &connection{from: s.src, syn: s.seq, hasSYN: true, next: s.seq + 1}
-		c.over = !j.open(l, s.src)
+		c.start(j, l, now)
 		s.seq++ // of the first byte, where a SYN comes with some
 	case c == nil && s.bytes > 0 && s.flags&flagRST == 0:
 		l.report.OpenBefore++
-		c = &connection{from: s.src, next: s.seq}
+		c = &connection{from: s.src, next: s.seq, over: l.hears(s.src.Addr())} // whose, nobody knows
 	case c == nil:
 		return
 	}
 	st.open[f] = c
 	c.seen = now
 	if ahead := int32(s.seq + uint32(s.bytes) - c.next); !c.over && ahead > 0 && ahead <= farthest {
+		n := int(ahead)
+		if c.beginning != nil {
+			n = c.begin(j, s.after(c.next), n, now)
+		}
 		c.next += uint32(ahead)
-		c.over = !j.data(l, c, int(ahead))
+		c.over = c.over || n > 0 && !j.data(l, c, n)
 	}
-	c.over = c.over || s.flags&(flagFIN|flagRST) != 0
+	if s.flags&(flagFIN|flagRST) != 0 {
+		c.end()
+	}
+}
+
+// after is what was kept of the bytes from a sequence number on.
+func (s *segment) after(next uint32) []byte {
+	if skip := int64(int32(next - s.seq)); skip >= 0 && skip <= int64(len(s.payload)) {
+		return s.payload[skip:]
+	}
+	return nil
 }
 
 // sweep forgets who has not been heard of for long.
@@ -73,6 +90,7 @@ func (st *streams) sweep(now int64) {
 	st.swept = now
 	for f, c := range st.open {
 		if now-c.seen > int64(streamIdle) {
+			c.end()
 			delete(st.open, f)
 		}
 	}

@@ -18,8 +18,10 @@ type judge interface {
 	begin(start time.Time, ls *listeners) error
 	tick(at time.Time)
 	datagram(l *listener, s *segment)
-	// open hears of a connection, data of so many bytes more from its client.
+	// lets hears of a connection of a proxy, whose client is not known yet; open
+	// of one of a client, data of so many bytes more from its client.
 	// Where they return false the connection is over.
+	lets(l *listener, proxy netip.AddrPort) bool
 	open(l *listener, from netip.AddrPort) bool
 	data(l *listener, c *connection, n int) bool
 }
@@ -70,6 +72,7 @@ func (t *traffic) packet(p pcap.Packet) error {
 	if l.Protocol == netx.TCP {
 		t.streams.segment(t.judge, l, s, t.now)
 	} else {
+		l.unwrap(s)
 		t.judge.datagram(l, s)
 	}
 	return nil

@@ -100,7 +100,12 @@ func (t *trial) datagram(l *listener, s *segment) {
 		r.Dropped["bogon"]++
 	case t.own(l.Protocol, s.src):
 		r.Dropped["self"]++
-	case !t.decide(l, engine.Request{Endpoint: s.src, Policy: l.policyFor(s), Bytes: s.bytes}):
+	case s.heard && !t.lets(l, s.src):
+	case s.headless:
+		r.Dropped[proxyHeader]++
+	case !t.decide(l, engine.Request{Endpoint: s.from, Policy: l.policyFor(s), Bytes: s.bytes}):
+	case s.forged:
+		r.Dropped[proxyHeader]++
 	case s.bytes > cmp.Or(l.UDP.MaxDatagram, netx.DefaultMaxDatagram):
 		r.Dropped["oversize"]++
 	default:
@@ -146,7 +151,21 @@ func (t *trial) decide(l *listener, q engine.Request) bool {
 			s.firstLockout = t.since()
 		}
 	}
-	if t.dryRun(l, q.Policy) {
+	return t.deny(l, q.Policy, reason)
+}
+
+// lets says whether the lists let a proxy in.
+func (t *trial) lets(l *listener, proxy netip.AddrPort) bool {
+	d, listed := t.engine.ListDecision(proxy.Addr())
+	if !listed || d.Allowed {
+		return true
+	}
+	return t.deny(l, l.Policy, netx.Denial(t.engine.Engine, proxy, d))
+}
+
+// deny counts a denial, and says whether a dry run lets the packet pass.
+func (t *trial) deny(l *listener, id engine.PolicyID, reason string) bool {
+	if t.dryRun(l, id) {
 		l.report.WouldDrop[reason]++
 		return true
 	}

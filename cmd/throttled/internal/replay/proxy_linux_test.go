@@ -1,0 +1,78 @@
+package replay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-ee4278a0/throttled/engine"
+	"github.com/seed-ee4278a0/throttled/netx"
+)
+
+// The gateway and a replay of what proxies, and others, have sent to it agree on
+// every count, and on who was denied (C58, C59).
+func TestReplayOfProxiesAgreesWithTheGateway(t *testing.T) {
+	const yaml = `
+engine: {adaptive: {enabled: false}}
+deny: [127.0.1.3]
+policies:
+  - {name: default, capacity: 20, refill: 1/h, violations: {max: 7, window: 1h}, lockout: {base: 1h}}
+listeners:
+  - {name: game, protocol: udp, listen: "127.0.0.1:%d", upstream: echo, udp: {max_datagram: 20},
+     proxy_protocol: {accept_from: [127.0.1.0/30]}}
+`
+	c := parsed(t, fmt.Sprintf(yaml, 0))
+	e, err := engine.New(c.Engine)
+	require.NoError(t, err)
+	defer e.Close()
+	require.NoError(t, e.Deny(c.Deny...))
+	ls, err := c.Gateway(e)
+	require.NoError(t, err)
+	g, err := netx.StartGateway(netx.GatewayConfig{Engine: e, Listeners: ls})
+	require.NoError(t, err)
+	defer g.Close()
+
+	random := rand.New(rand.NewPCG(5, 6))
+	var packets []stamped
+	listen := g.Addrs()[0]
+	for i := range 8 { // half of them proxies, one of which is kept out
+		from := netip.AddrFrom4([4]byte{127, 0, 1, byte(i)})
+		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(listen))
+		require.NoError(t, err)
+		defer conn.Close()
+		for range 40 {
+			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(random.IntN(6))}), uint16(random.IntN(20)))
+			payload := brought(client, make([]byte, random.IntN(25)))
+			payload = payload[random.IntN(8)/7*random.IntN(3):] // some of them damaged
+			_, err := conn.Write(payload)
+			require.NoError(t, err)
+			packets = append(packets, stamped{data: datagramOf(t, conn.LocalAddr().String(), listen.String(), payload)})
+		}
+	}
+	require.Eventually(t, func() bool { return g.Listeners()[0].Packets == int64(len(packets)) }, 10*time.Second, time.Millisecond)
+
+	r := replayed(t, fmt.Sprintf(yaml, listen.Port()), sorted(t, layers.LinkTypeRaw, packets))
+	live, got := g.Listeners()[0], r.Listeners[0]
+	assert.Equal(t, live.Bytes, got.Bytes)
+	assert.Equal(t, live.Forwarded, got.Forwarded)
+	assert.Equal(t, live.Dropped, got.Dropped)
+	assert.Len(t, got.Dropped, 5, "proxy_header, soft_throttle, hard_lockout, denied and oversize: %v", got.Dropped)
+	denied := map[string]int64{}
+	rows, _, _ := e.Endpoints(1000)
+	for _, row := range rows {
+		if row.Denied > 0 {
+			denied[row.Endpoint] = row.Denied
+		}
+	}
+	for _, row := range r.Denied {
+		assert.Equal(t, denied[row.Endpoint], row.Denied, row.Endpoint)
+	}
+	assert.Len(t, r.Denied, len(denied))
+}
