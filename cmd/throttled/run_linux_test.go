@@ -135,7 +135,7 @@ listeners: [{name: game, protocol: udp, listen: 127.0.0.1:0, upstream: echo, pol
 	text := run(t, []string{"THROTTLED_ADMIN=" + g.admin}, "report", "--text", "--token-file", token)
 	assert.Equal(t, 0, text.code, text.stderr)
 	assert.Regexp(t, `^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] TokenBucketLimiter Status:\n`, text.stdout)
-	assert.Regexp(t, `\ngame +udp +`+g.addr["game"]+` +3 +3 +0 +1 +0\n`, text.stdout)
+	assert.Regexp(t, `\ngame +udp +`+g.addr["game"]+` +3 +3 +0 +0 +1 +0\n`, text.stdout)
 
 	g.signal(syscall.SIGINT)
 	g.ended(patience)
