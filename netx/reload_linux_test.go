@@ -82,7 +82,7 @@ func testReloadLeavesAlone(t *testing.T, on path) {
 	}
 	require.NoError(t, g.Reload(stay, 0))
 	r := g.Listeners()
-	assert.EqualValues(t, 51, r[0].Forwarded)
+	require.Eventually(t, func() bool { r = g.Listeners(); return r[0].Forwarded == 51 }, settled, time.Millisecond)
 	assert.EqualValues(t, 1, r[0].SessionsActive)
 	assert.EqualValues(t, 1, r[1].Packets)
 	assert.EqualValues(t, 1, r[1].ConnectionsActive)
