@@ -6,7 +6,7 @@ FUZZTIME    ?= 200000x
 PLATFORMS   ?= darwin/arm64 windows/amd64 linux/arm64 linux/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race browser fuzz bench bench-lib bench-limiters bench-udp bench-tcp bench-flood lint check cross
+.PHONY: help build run package package-test test race browser fuzz bench bench-lib bench-limiters bench-udp bench-tcp bench-flood lint check cross
 .NOTPARALLEL: # measurements
 
 help: ## show this list
@@ -19,21 +19,23 @@ build: ## build bin/throttled
 run: build ## run the gateway on its embedded default
 	@if [ -t 0 ]; then set -m; fi; bin/throttled run
 
+package: ## build dist/*.deb and dist/*.rpm for this machine
+	GO="$(GO)" cmd/throttled/packaging/build.sh
+package-test: ## look into dist/*.deb, and install it on a machine of namespaces; as root
+	$(GO) test -tags package -count=1 ./cmd/throttled/packaging
+
 test: ## run all tests
 	$(GO) test -shuffle=on ./... && cd bench && $(GO) test -shuffle=on ./...
-
 race: ## run all tests under the race detector, one package at a time: some load all cores
 	$(GO) test -race -shuffle=on -p 1 ./... && cd bench && $(GO) test -race -shuffle=on -p 1 ./...
-
 browser: ## test the page of the admin server in headless Chromium
 	$(GO) test -tags browser -run '^TestPage' ./cmd/throttled
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@for package in $$($(GO) list ./...); do \
-		for target in $$($(GO) test -list '^Fuzz' $$package | grep ^Fuzz); do \
-			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package || exit 1; \
-		done; \
-	done
+	for target in $$($(GO) test -list '^Fuzz' $$package | grep ^Fuzz); do \
+		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package || exit 1; \
+	done; done
 
 # Flags for all: make bench BENCH="-rounds 1 -for 100ms" is a try. Tables are printed, JSON and plots in bench/results.
 bench: bench-lib bench-limiters bench-udp bench-tcp bench-flood ## measure everything, a quarter of an hour on a quiet machine
@@ -50,7 +52,6 @@ lint: ## gofmt, go vet, go mod tidy and staticcheck
 	$(GO) vet ./... && cd bench && $(GO) vet ./...
 	$(GO) mod tidy -diff && cd bench && $(GO) mod tidy -diff
 	for module in . bench; do (cd $$module && $(GO) run $(STATICCHECK) -checks inherit,-ST1005 ./...) || exit 1; done # errors begin with the name of a field
-
 cross: ## compile for the other platforms
 	@for platform in $(PLATFORMS); do \
 		echo "$$platform"; \

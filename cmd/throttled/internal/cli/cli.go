@@ -60,6 +60,9 @@ func Main(args []string, stdout, stderr *os.File) int {
 	return exitWrong
 }
 
+// Command is the command line, for whoever describes it.
+func Command() *cobra.Command { return newRoot(streams{os.Stdout, os.Stderr}) }
+
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "throttled",

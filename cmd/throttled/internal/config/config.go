@@ -25,6 +25,11 @@ import (
 //go:embed default.yaml
 var defaultFile []byte
 
+// Schema is the JSON schema of a file, for editors and for documents.
+//
+//go:embed schema.json
+var Schema []byte
+
 // DefaultAdmin is where the admin server listens unless something else is said.
 const DefaultAdmin = "127.0.0.1:9190"
 

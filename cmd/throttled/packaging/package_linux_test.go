@@ -1,0 +1,172 @@
+//go:build package
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const patience = 60 * time.Second
+
+// built is the package that `make package` has left.
+func built(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(root + "/dist/" + pattern)
+	require.NoError(t, err)
+	require.Len(t, files, 1, "run make package first")
+	path, err := filepath.Abs(files[0])
+	require.NoError(t, err)
+	return path
+}
+
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %q: %s", name, args, out)
+	return string(out)
+}
+
+func TestDebHoldsWhatIsNeeded(t *testing.T) {
+	deb := built(t, "*.deb")
+	files := map[string]string{} // path: mode and owner
+	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", deb)) {
+		f := strings.Fields(line)
+		files[f[5]] = f[0] + " " + f[1]
+	}
+	for path, mode := range map[string]string{
+		"./usr/bin/throttled":                                   "-rwxr-xr-x root/root",
+		"./lib/systemd/system/throttled.service":                "-rw-r--r-- root/root",
+		"./etc/throttled/throttled.yaml":                        "-rw-r--r-- root/root",
+		"./usr/share/throttled/throttled.schema.json":           "-rw-r--r-- root/root",
+		"./usr/share/man/man1/throttled.1.gz":                   "-rw-r--r-- root/root",
+		"./usr/share/man/man5/throttled.yaml.5.gz":              "-rw-r--r-- root/root",
+		"./usr/share/bash-completion/completions/throttled":     "-rw-r--r-- root/root",
+		"./usr/share/zsh/vendor-completions/_throttled":         "-rw-r--r-- root/root",
+		"./usr/share/fish/vendor_completions.d/throttled.fish":  "-rw-r--r-- root/root",
+		"./usr/share/doc/throttled/examples/grafana.json":       "-rw-r--r-- root/root",
+		"./usr/share/doc/throttled/examples/source-engine.yaml": "-rw-r--r-- root/root",
+		"./usr/share/doc/throttled/examples/mqtt.yaml":          "-rw-r--r-- root/root",
+		"./usr/share/doc/throttled/examples/coap.yaml":          "-rw-r--r-- root/root",
+		"./usr/share/doc/throttled/copyright":                   "-rw-r--r-- root/root",
+	} {
+		assert.Equal(t, mode, files[path], path)
+	}
+	control := t.TempDir()
+	output(t, "dpkg-deb", "--control", deb, control)
+	assert.Equal(t, "/etc/throttled/throttled.yaml\n", read(t, filepath.Join(control, "conffiles")))
+	for _, script := range []string{"postinst", "prerm", "postrm"} {
+		output(t, "sh", "-n", filepath.Join(control, script))
+	}
+	unpacked := t.TempDir()
+	output(t, "dpkg-deb", "--extract", deb, unpacked)
+	assert.Contains(t, output(t, filepath.Join(unpacked, "usr/bin/throttled"), "check", "-c", "../internal/config/default.yaml"), ": ok: 2 listeners")
+	assertStatic(t, filepath.Join(unpacked, "usr/bin/throttled"))
+}
+
+// rpm(8) is seldom at hand where debs are made: its lead and a file name in its
+// header are what can be seen without it.
+func TestRPMIsOne(t *testing.T) {
+	data, err := os.ReadFile(built(t, "*.rpm"))
+	require.NoError(t, err)
+	assert.Equal(t, []byte{0xed, 0xab, 0xee, 0xdb}, data[:4])
+	assert.True(t, bytes.Contains(data, []byte("throttled.service\x00")))
+}
+
+// A machine is a copy of this one under a systemd of its own.
+type machine struct {
+	t    *testing.T
+	init string // its process id
+}
+
+func boot(t *testing.T, deb string) *machine {
+	t.Helper()
+	for _, tool := range []string{"/lib/systemd/systemd", "unshare", "nsenter", "dpkg"} {
+		if _, err := exec.LookPath(tool); err != nil || os.Getuid() != 0 {
+			t.Skip("takes root, systemd, dpkg and util-linux")
+		}
+	}
+	var log bytes.Buffer
+	cmd := exec.Command("unshare", "--fork", "--pid", "--mount", "--uts", "--ipc", "--net", "--cgroup", "--kill-child",
+		"sh", "testdata/boot.sh", t.TempDir(), deb)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	m := &machine{t: t}
+	pid := strconv.Itoa(cmd.Process.Pid)
+	state := ""
+	if !assert.Eventually(t, func() bool {
+		children, _ := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+		m.init = strings.TrimSpace(string(children))
+		state, _ = m.try("systemctl is-system-running")
+		return state == "running" || state == "degraded"
+	}, patience, 100*time.Millisecond) {
+		t.Fatalf("no machine: %s, %s", state, log.String())
+	}
+	return m
+}
+
+// try runs a script on the machine.
+func (m *machine) try(script string) (out string, err error) {
+	data, err := exec.Command("nsenter", "--target", m.init, "--all", "env", "-C", "/root", "sh", "-c", script).CombinedOutput()
+	return strings.TrimSpace(string(data)), err
+}
+
+// run is try for a script that has to succeed.
+func (m *machine) run(script string) string {
+	m.t.Helper()
+	out, err := m.try(script)
+	require.NoError(m.t, err, "%s: %s", script, out)
+	return out
+}
+
+// fails is try for a script that must not succeed.
+func (m *machine) fails(script string) string {
+	m.t.Helper()
+	out, err := m.try(script)
+	require.Error(m.t, err, "%s: %s", script, out)
+	return out
+}
+
+// The life of the service on a machine: installed, running, reconfigured,
+// upgraded with a broken file, removed and purged.
+func TestServiceOnAMachine(t *testing.T) {
+	m := boot(t, built(t, "*.deb"))
+	m.run("dpkg -i throttled_*.deb")
+	assert.Equal(t, "active", m.run("systemctl is-active throttled"))
+	assert.Equal(t, "enabled", m.run("systemctl is-enabled throttled"))
+	assert.Contains(t, m.run("systemctl show -p StatusText throttled"), "2 listeners, 0 sessions")
+	assert.Contains(t, m.run("throttled report --text"), "127.0.0.1:7000")
+	assert.Equal(t, "throttled", m.run("stat -c %U /proc/$(systemctl show -p MainPID --value throttled)"))
+	assert.Equal(t, "hello", m.run(`bash -c 'exec 3<>/dev/tcp/127.0.0.1/7000; echo hello >&3; head -n 1 <&3'`))
+	pid := m.run("systemctl show -p MainPID --value throttled")
+
+	m.run("sed -i 's/name: tcp/name: pages/' /etc/throttled/throttled.yaml && systemctl reload throttled")
+	assert.Contains(t, m.run("throttled report --text"), "pages")
+	m.run("sed -i 's/refill: 32/refill: many/' /etc/throttled/throttled.yaml")
+	m.fails("systemctl reload throttled")
+	assert.Contains(t, m.run("journalctl -u throttled"), "throttled.yaml:")
+	assert.Contains(t, m.run("dpkg -i throttled_*.deb 2>&1"), "not started, the configuration has mistakes")
+	assert.Equal(t, pid, m.run("systemctl show -p MainPID --value throttled"), "the gateway that was running")
+	m.fails("systemctl restart throttled")
+	assert.Equal(t, "exit-code", m.run("systemctl show -p Result --value throttled"))
+
+	m.run("sed -i 's/refill: many/refill: 64/' /etc/throttled/throttled.yaml && systemctl restart throttled")
+	m.run("dpkg -r throttled")
+	assert.Contains(t, m.run("cat /etc/throttled/throttled.yaml"), "pages")
+	m.fails("systemctl is-active throttled")
+	m.run("dpkg -P throttled")
+	assert.Empty(t, m.run("ls -d /etc/throttled /var/lib/throttled /usr/share/doc/throttled 2>/dev/null || true"))
+}
