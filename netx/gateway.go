@@ -43,6 +43,7 @@ type server interface {
 	bind(before server) error
 	begin()
 	report() ListenerReport
+	setCap(n int)  // the most sessions or connections from here on
 	drain()        // no new sessions or connections from here on
 	active() int64 // sessions or connections that are open
 	retire()       // lets go of the address; UDP sessions end, TCP connections go on

@@ -40,9 +40,9 @@ type served struct {
 // ErrDraining after Drain, and matches net.ErrClosed after Close. Calls at the
 // same time follow one another.
 //
-// The upstream of a UDP listener that stays is not looked up again. The
-// descriptors that a listener without a cap of its own has got stay with it; a
-// new one gets what is left.
+// The upstream of a UDP listener that stays is not looked up again. Where the
+// descriptor limit is too low for the default caps, those that have them share
+// what there is, old and new.
 func (g *Gateway) Reload(listeners []ListenerConfig, grace time.Duration) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
@@ -61,6 +61,7 @@ type change struct {
 	now   []*served
 	next  []*served
 	fresh []*served           // of next, those that are not of now
+	caps  []int               // of next
 	own   *[TCP + 1]selfAddrs // the listen addresses of next
 }
 
@@ -175,8 +176,9 @@ func (c *change) prepare() error {
 
 func isFiltered(l *served) bool { return l.want.filtered() }
 
-// planDescriptors gives the new listeners their caps. Connections of listeners
-// that go are not counted, as they are not for long.
+// planDescriptors gives the listeners their caps; those that stay get theirs in
+// commit. Connections of listeners that go are not counted, as they are not for
+// long.
 func (c *change) planDescriptors() error {
 	if len(c.now) == 0 {
 		_, c.used, _ = descriptors()
@@ -184,7 +186,6 @@ func (c *change) planDescriptors() error {
 	plan := make([]ListenerConfig, len(c.next))
 	for i, l := range c.next {
 		plan[i] = l.want
-		*plan[i].connCap() = *l.cfg.connCap()
 	}
 	if err := planDescriptors(plan, c.used, c.log); err != nil {
 		return err
@@ -193,6 +194,7 @@ func (c *change) planDescriptors() error {
 		if l.server == nil {
 			l.cfg = plan[i]
 		}
+		c.caps = append(c.caps, *plan[i].connCap())
 	}
 	return nil
 }
@@ -263,6 +265,9 @@ func (c *change) undo() error {
 func (c *change) commit(grace time.Duration) {
 	c.logChanges()
 	c.self.now.Store(c.own)
+	for i, l := range c.next {
+		l.server.setCap(c.caps[i])
+	}
 	taken := map[*served]bool{}
 	for _, l := range c.fresh {
 		if l.before != nil {

@@ -374,3 +374,24 @@ func testReloadAtTheSameTime(t *testing.T, on path) {
 	wg.Wait()
 	assert.LessOrEqual(t, openDescriptors(t), before)
 }
+
+// A listener whose share of the descriptors has changed serves so many.
+func TestReloadChangesCaps(t *testing.T) {
+	g := fast.startOn(t, nil, udpTo("u", Echo), tcpTo("t", Echo))
+	udp, tcp := g.Addrs()[0], g.Addrs()[1]
+	for i := range 2 {
+		g.server(i).setCap(1)
+	}
+	exchange(t, dialUDP(t, "127.0.0.2", udp), []byte("x"))
+	second := dialUDP(t, "127.0.0.3", udp)
+	send(t, second, []byte("x"))
+	reportWhen(t, g, func(r ListenerReport) bool { return r.Dropped["sessions_full"] == 1 })
+	first := dialTCP(t, tcp.String())
+	require.True(t, echoes(first))
+	require.Error(t, fateOf(tcp.String(), "127.0.0.1"))
+	for i := range 2 {
+		g.server(i).setCap(2)
+	}
+	exchange(t, second, []byte("x"))
+	require.NoError(t, fateOf(tcp.String(), "127.0.0.1"))
+}

@@ -45,6 +45,7 @@ type tcpServer struct {
 	proxies   *proxies
 	perIP     *ipSlots
 	places    *limiter.Concurrency // one for each connection that is served; closed by drain
+	most      atomic.Int64         // how many
 	waiting   chan struct{}        // one for each connection that waits for a place
 	unheard   atomic.Int64         // connections whose PROXY header is to come
 	placing   sync.Mutex           // held while a connection is admitted, and where they are counted
@@ -91,6 +92,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 
 		lookEvery: lookEvery,
 	}
+	s.most.Store(int64(cfg.TCP.MaxConnections))
 	s.watch.relays = make(map[*relay]struct{})
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -116,6 +118,11 @@ func (s *tcpServer) begin() {
 	_ = s.listener.socket.SetDeadline(time.Time{})
 	s.accepting.Go(s.accept)
 	s.relays.Go(s.watchRelays)
+}
+
+func (s *tcpServer) setCap(n int) {
+	s.most.Store(int64(n))
+	_ = s.places.SetPermitLimit(n) // closed, it needs none
 }
 
 func (s *tcpServer) active() int64 {
@@ -251,7 +258,7 @@ func (s *tcpServer) place(c caller) (dropReason, bool) {
 		s.relays.Go(func() { s.serve(c, place) })
 		return 0, true
 	case q.Limit == 0:
-		s.logFull("max_connections", s.cfg.TCP.MaxConnections)
+		s.logFull("max_connections", s.most.Load())
 		return dropConnectionsFull, false
 	case q.Order == limiter.OldestFirst && s.places.Stats().Queued >= int64(q.Limit):
 		// What the queue would say, without the cost of getting there: nobody

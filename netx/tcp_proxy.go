@@ -70,8 +70,8 @@ func (s *tcpServer) hear(c *net.TCPConn, from netip.AddrPort) (dropReason, bool)
 	}
 	s.placing.Lock()
 	defer s.placing.Unlock()
-	if s.active() >= int64(s.cfg.TCP.MaxConnections+s.cfg.TCP.Queue.Limit+s.cfg.headerSpare()) {
-		s.logFull("max_connections", s.cfg.TCP.MaxConnections)
+	if most := s.most.Load(); s.active() >= most+int64(s.cfg.TCP.Queue.Limit+s.cfg.headerSpare()) {
+		s.logFull("max_connections", most)
 		return dropConnectionsFull, false
 	}
 	s.unheard.Add(1)

@@ -28,6 +28,7 @@ type udpServer struct {
 	loops    []*udpLoop
 
 	sessions atomic.Int64 // of all loops
+	most     atomic.Int64 // sessions
 	draining atomic.Bool
 
 	retiring, closing sync.Once
@@ -40,7 +41,7 @@ type udpServer struct {
 }
 
 func newUDPServer(cfg ListenerConfig, upstream netip.AddrPort, f *frame, lock *addrLock) server {
-	return &udpServer{
+	s := &udpServer{
 		frame:    f,
 		cfg:      cfg,
 		lock:     lock,
@@ -49,6 +50,8 @@ func newUDPServer(cfg ListenerConfig, upstream netip.AddrPort, f *frame, lock *a
 		base:     time.Now(),
 		send:     upstreamConn.send,
 	}
+	s.setCap(cfg.UDP.MaxSessions)
+	return s
 }
 
 // lookUpMost is how long a look-up of an upstream may take.
@@ -116,6 +119,7 @@ func (s *udpServer) begin() {
 // now is the time since the server was made, in nanoseconds.
 func (s *udpServer) now() int64 { return int64(time.Since(s.base)) }
 
+func (s *udpServer) setCap(n int)  { s.most.Store(int64(n)) }
 func (s *udpServer) drain()        { s.draining.Store(true) }
 func (s *udpServer) active() int64 { return s.sessions.Load() }
 

@@ -301,12 +301,12 @@ func (l *udpLoop) sessionOf(d *datagram, now int64) (*session, dropReason) {
 	if l.draining.Load() {
 		return nil, dropDraining
 	}
-	if l.sessions.Add(1) > int64(l.cfg.UDP.MaxSessions) {
+	if most := l.most.Load(); l.sessions.Add(1) > most {
 		l.sessions.Add(-1)
 		l.count.sessionsRejected.Add(1)
 		if n, ok := l.fullGate.pass(); ok {
 			l.log.Warn("session table full", "listener", l.cfg.Name,
-				"max_sessions", l.cfg.UDP.MaxSessions, "suppressed", n)
+				"max_sessions", most, "suppressed", n)
 		}
 		return nil, dropSessionsFull
 	}

@@ -136,7 +136,7 @@ func (t *sessionTable) end(s *session, now int64) {
 
 // quarantineCap is the loop's part of what all loops together may hold.
 func (t *sessionTable) quarantineCap() int {
-	return max(1, t.loop.cfg.UDP.MaxSessions/quarantineShare/len(t.loop.loops))
+	return max(1, int(t.loop.most.Load())/quarantineShare/len(t.loop.loops))
 }
 
 func (t *sessionTable) closeOldest() {

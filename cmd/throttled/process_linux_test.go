@@ -133,9 +133,15 @@ func (g *gateway) logged(message string) (found []map[string]any) {
 
 func (g *gateway) waitLog(message string) map[string]any {
 	g.t.Helper()
-	require.Eventually(g.t, func() bool { return len(g.logged(message)) > 0 }, patience, 5*time.Millisecond,
-		"no log line %q", message)
-	return g.logged(message)[0]
+	return g.waitLogs(message, 1)[0]
+}
+
+// waitLogs waits until there are n log lines with a message.
+func (g *gateway) waitLogs(message string, n int) []map[string]any {
+	g.t.Helper()
+	require.Eventually(g.t, func() bool { return len(g.logged(message)) >= n }, patience, 5*time.Millisecond,
+		"no %d log lines %q", n, message)
+	return g.logged(message)
 }
 
 // lines gives the report lines so far.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -118,7 +117,7 @@ func TestReload(t *testing.T) {
 	c.rewrite(t, five, "", "")
 	g.signal(syscall.SIGHUP)
 	g.waitLog("listener removed")
-	require.Eventually(t, func() bool { return len(g.logged("configuration reloaded")) == 3 }, patience, time.Millisecond)
+	g.waitLogs("configuration reloaded", 3)
 	assert.Nil(t, g.listener("new"))
 	assert.NotContains(t, g.configuration(), "other")
 	echoes(t, denied, "let in again")
@@ -142,7 +141,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	got := run(t, nil, "reload", "--admin", g.admin)
 	assert.Equal(t, result{1, "", strings.Join(mistakes, "\n") + "\nthrottled: the configuration is not reloaded, what ran goes on\n"}, got)
 	assert.Equal(t, "0", g.reloadSuccess())
-	for i, line := range g.logged("configuration") {
+	for i, line := range g.waitLogs("configuration", 2) {
 		assert.Equal(t, mistakes[i], line["error"])
 	}
 	require.NoError(t, os.Remove(c.path))
@@ -150,7 +149,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	assert.Equal(t, 422, status)
 	assert.Equal(t, map[string]any{"error": "config: open " + c.path + ": no such file or directory"}, answer)
 	g.signal(syscall.SIGHUP)
-	require.Eventually(t, func() bool { return len(g.logged("the configuration is not reloaded, what ran goes on")) == 3 }, patience, time.Millisecond)
+	g.waitLogs("the configuration is not reloaded, what ran goes on", 3)
 
 	assert.Equal(t, before, g.configuration())
 	echoes(t, u, "it goes on")
@@ -214,7 +213,7 @@ listeners: [{name: u, protocol: udp, listen: 127.0.0.1:0, upstream: echo, tcp: {
 		want += "throttled: warning: " + key + ": takes effect at a restart\n"
 	}
 	assert.Equal(t, want, got.stderr)
-	assert.Len(t, g.logged("configuration"), 15)
+	assert.Len(t, g.waitLogs("configuration", 15), 15)
 	_, after := get(t, g.admin, "/v1/config")
 	assert.Equal(t, 77.0, after["policies"].([]any)[0].(map[string]any)["capacity"])
 	delete(before, "policies")
@@ -278,78 +277,6 @@ func TestReloadOfTheReportInterval(t *testing.T) {
 	assert.LessOrEqual(t, len(g.lines()), n+1)
 }
 
-// A drain that somebody asks for is the one of SIGTERM; a second changes nothing.
-func TestDrainCommand(t *testing.T) {
-	t.Parallel()
-	c := newConfig(t, "")
-	g := start(t, "-c", c.path, "--tcp", "127.0.0.1:0=echo", "--grace", "1h")
-	tcp := dial(t, "tcp", g.addr["tcp:127.0.0.1:0"])
-	echoes(t, tcp, "x")
-	for range 3 {
-		status, answer := g.post("/v1/drain")
-		assert.Equal(t, 202, status)
-		assert.Equal(t, map[string]any{"grace": "1h0m0s"}, answer)
-		status, answer = get(t, g.admin, "/readyz")
-		assert.Equal(t, 503, status)
-		assert.Equal(t, map[string]any{"error": "draining"}, answer)
-	}
-	status, answer := g.post("/v1/reload")
-	assert.Equal(t, 409, status)
-	assert.Contains(t, answer["error"], "draining")
-	g.signal(syscall.SIGTERM)
-	echoes(t, tcp, "the first signal is no second drain")
-	g.running()
-	assert.Len(t, g.logged("draining"), 1)
-	require.NoError(t, tcp.Close())
-	g.ended(patience)
-	assert.Len(t, g.logged("drained"), 1)
-}
-
-// A hundred requests, signals and a drain at the same time.
-func TestReloadAtTheSameTime(t *testing.T) {
-	t.Parallel()
-	c := newConfig(t, "")
-	g := start(t, "-c", c.path)
-	u := dial(t, "udp", g.addr["u"])
-	echoes(t, u, "x")
-	var (
-		wg       sync.WaitGroup
-		mu       sync.Mutex
-		statuses = map[int]int{}
-	)
-	// The admin server holds few connections: whoever finds no room comes again.
-	insist := func(path string) int {
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			if answer, err := http.Post("http://"+g.admin+path, "", nil); err == nil {
-				answer.Body.Close()
-				return answer.StatusCode
-			}
-		}
-		return 0
-	}
-	for i := range 100 {
-		wg.Go(func() {
-			if i%3 == 0 {
-				assert.NoError(t, g.cmd.Process.Signal(syscall.SIGHUP))
-			}
-			status := insist("/v1/reload")
-			mu.Lock()
-			defer mu.Unlock()
-			statuses[status]++
-			if statuses[200] == 50 && statuses[202] == 0 {
-				statuses[insist("/v1/drain")]++
-			}
-		})
-	}
-	wg.Wait()
-	assert.GreaterOrEqual(t, statuses[200], 50)
-	assert.Equal(t, 1, statuses[202])
-	assert.Equal(t, 101, statuses[200]+statuses[202]+statuses[409], "%v", statuses)
-	echoes(t, u, "the session goes on")
-	g.signal(syscall.SIGINT)
-	g.ended(patience)
-}
-
 // The service manager hears of a reload, and of its end also where it failed.
 func TestServiceManagerOfAReload(t *testing.T) {
 	t.Parallel()
@@ -364,4 +291,59 @@ func TestServiceManagerOfAReload(t *testing.T) {
 		assert.NotEmpty(t, m.hears("RELOADING=1")["MONOTONIC_USEC"])
 		m.hears("READY=1")
 	}
+}
+
+// Where the descriptor limit is too low for the default caps, those who stay make
+// room for those who come.
+func TestReloadWithFewDescriptors(t *testing.T) {
+	t.Parallel()
+	c := newConfig(t, "")
+	cmd := command("run", "-c", c.path)
+	cmd.Args = append([]string{"sh", "-c", `ulimit -n 600 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+	g := launch(t, cmd, nil)
+	const lowered = "the descriptor limit (ulimit -n) is too low for a default: raise it, or write the cap that is enough"
+	alone := g.waitLog(lowered)["value"].(float64)
+	u := dial(t, "udp", g.addr["u"])
+	echoes(t, u, "x")
+	c.rewrite(t, five, ", {name: t, protocol: tcp, listen: 127.0.0.1:0, upstream: echo}", "")
+	g.ask("reload")
+	caps := g.waitLogs(lowered, 3)[1:]
+	assert.Less(t, caps[0]["value"], alone)
+	assert.Positive(t, caps[1]["value"])
+	echoes(t, u, "it goes on")
+	echoes(t, dial(t, "tcp", g.listener("t")["Listen"].(string)), "x")
+	c.rewrite(t, five, "", "")
+	g.ask("reload")
+	assert.Equal(t, alone, g.waitLogs(lowered, 4)[3]["value"], "alone again")
+}
+
+// Fifty reloads with listeners that are replaced leave no goroutine and no
+// descriptor behind.
+func TestReloadLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := newConfig(t, "")
+	g := start(t, "-c", c.path)
+	reload := func(n int) {
+		c.rewrite(t, "{name: default, capacity: 1000}", fmt.Sprintf(", {name: a, protocol: udp, listen: 127.0.0.1:0, upstream: echo, udp: {session_idle: %ds}}"+
+			", {name: b, protocol: tcp, listen: 127.0.0.1:0, upstream: echo, tcp: {idle_timeout: %ds}}", n, n),
+			"drain: {grace: 1s}\n")
+		g.ask("reload")
+		echoes(t, dial(t, "udp", g.listener("a")["Listen"].(string)), "x")
+		echoes(t, dial(t, "tcp", g.listener("b")["Listen"].(string)), "x")
+	}
+	used := func(what string) (n float64) {
+		line := regexp.MustCompile(`(?m)^` + what + ` (\S+)$`).FindStringSubmatch(fetch(t, g.admin, "/metrics"))
+		_, err := fmt.Sscan(line[1], &n)
+		require.NoError(t, err)
+		return n
+	}
+	reload(1)
+	goroutines, descriptors := used("go_goroutines"), used("process_open_fds")
+	for n := range 50 {
+		reload(n + 2)
+	}
+	require.Eventually(t, func() bool {
+		return used("go_goroutines") <= goroutines+2 && used("process_open_fds") <= descriptors+2
+	}, patience, 50*time.Millisecond, "goroutines %v -> %v, descriptors %v -> %v", goroutines, used("go_goroutines"), descriptors, used("process_open_fds"))
 }

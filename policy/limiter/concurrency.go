@@ -31,12 +31,35 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	return c, nil
 }
 
+// SetPermitLimit changes the number of permits, to 1 or more. Where more than
+// that are out, nobody gets any before enough have come back. How many a call
+// may ask for stays as it was made.
+func (c *Concurrency) SetPermitLimit(n int) error {
+	var p problems
+	p.positive("PermitLimit", n)
+	if err := p.err(); err != nil {
+		return err
+	}
+	now := c.arrival()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.pool.free += int64(n) - c.pool.limit
+	c.pool.limit = int64(n)
+	woken := c.settle(now)
+	c.mu.Unlock()
+	woken.wake()
+	return nil
+}
+
 // A pool is the algorithm of a Concurrency. What is out under one lease has a
 // slot, and a slot has turns, so that a lease that was released already is
 // known by its turn and none has to be allocated. There are as many slots as
 // there ever were leases at a time.
 type pool struct {
-	limit, free int64
+	limit, free int64 // free is less than 0 while more are out than the limit
 	slots       []slot
 	vacant      int64 // the first free slot, or the number of slots
 	returned    int64 // when the last permit came back
@@ -48,7 +71,7 @@ type slot struct {
 	n    int64 // permits; in a free slot the next free one
 }
 
-func (p *pool) available(int64) int64 { return p.free }
+func (p *pool) available(int64) int64 { return max(0, p.free) }
 
 func (p *pool) take(_, n int64) (claim, bool) {
 	if p.free < n {
