@@ -17,6 +17,8 @@ import (
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
 )
 
+const root = "../../.." // of the repository
+
 func read(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)

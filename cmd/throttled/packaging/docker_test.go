@@ -13,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const root = "../../.." // of the repository, where the image is built from
-
 // instructions gives those of the Dockerfile by name, the last stage's alone
 // where last is set.
 func instructions(t *testing.T, last bool) map[string][]string {
