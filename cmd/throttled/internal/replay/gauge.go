@@ -37,6 +37,8 @@ func (g *gauge) datagram(l *listener, s *segment) {
 	}
 }
 
+func (g *gauge) answer(*segment) {}
+
 func (g *gauge) lets(*listener, netip.AddrPort) bool { return true }
 
 func (g *gauge) open(l *listener, from netip.AddrPort) bool {

@@ -48,7 +48,8 @@ listeners:
 		require.NoError(t, err)
 		defer conn.Close()
 		for range 40 {
-			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(random.IntN(6))}), uint16(random.IntN(20)))
+			// Two behind each proxy: those of several would share a budget in no certain order.
+			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(2*i + random.IntN(8)/7)}), uint16(random.IntN(20)))
 			payload := brought(client, make([]byte, random.IntN(25)))
 			payload = payload[random.IntN(8)/7*random.IntN(3):] // some of them damaged
 			_, err := conn.Write(payload)

@@ -24,6 +24,8 @@
 //   - Behind a proxy the client is whom the PROXY header names, which has to have
 //     been kept. A connection of a proxy counts once its header is there, or has
 //     not come; of one that was open before, nothing is known.
+//   - The upstream has answered a client, as udp.lockout_requires has it, where the
+//     capture has a datagram back to it from the address that it has sent to.
 //   - In a dry run what is denied is let through and counted apart, and bytes of
 //     streams are not charged, as in the gateway.
 //   - A packet is for the listener with exactly its destination; else for the one

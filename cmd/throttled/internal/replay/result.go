@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/pcap"
-	"github.com/seed-ee4278a0/throttled/netx"
 )
 
 // A Result is what a replay has found. Its JSON has the names of the fields.
@@ -125,9 +124,6 @@ func (r *Result) warn(t *traffic, failed error) {
 		}
 		if n := l.report.HeadersCut; n > 0 {
 			warn("listener %s: %d PROXY headers were not captured whole, and count as proxy_header: let tcpdump keep more (-s)", l.Name, n)
-		}
-		if l.UDP.LockoutRequires == netx.LockoutEstablished {
-			warn("listener %s: whom the upstream would have answered is not known; lockout_requires is taken to be any", l.Name)
 		}
 	}
 	if captured == 0 {

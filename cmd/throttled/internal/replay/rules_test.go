@@ -75,3 +75,36 @@ listeners:
 	require.NoError(t, r.WriteText(&text))
 	assert.Contains(t, text.String(), "  let through by a dry run: 3 denied, 2 soft_throttle\n")
 }
+
+// C122: who is locked out where that takes an answer of the upstream. The answers
+// are in the capture; a session that was idle begins anew.
+func TestLockoutRequiresEstablished(t *testing.T) {
+	const yaml = `
+policies:
+  - {name: default, capacity: 1, refill: 1/h, violations: {max: 3, window: 1h}, lockout: {base: 1m}}
+listeners:
+  - {name: game, protocol: udp, listen: 0.0.0.0:27015, upstream: echo, udp: {lockout_requires: established, session_idle: 30s}}
+`
+	const client, other = "198.51.100.1:4000", "198.51.100.1:4001"
+	var packets []stamped
+	sends := func(at time.Duration, from, to string, n int) {
+		for range n {
+			packets = append(packets, stamped{at: at, data: datagram(t, from, to, 5)})
+		}
+	}
+	sends(0, client, v4server, 11)                     // one passes and makes a session
+	sends(time.Second, v4server, other, 1)             // has none, as nothing of it passed
+	sends(time.Second, other, v4server, 5)             // so it cannot be locked out
+	sends(2*time.Second, "192.0.2.9:27015", client, 1) // from somewhere else
+	sends(2*time.Second, client, v4server, 5)
+	sends(3*time.Second, v4server, client, 1)
+	sends(4*time.Second, client, v4server, 5)  // the third locks out
+	sends(5*time.Second, other, v4server, 2)   // with all of the address
+	sends(65*time.Second, client, v4server, 9) // the lockout and the session have ended
+	r := replayed(t, yaml, raw(t, packets...))
+	assert.EqualValues(t, 1, r.Listeners[0].Forwarded)
+	assert.Equal(t, map[string]int64{"soft_throttle": 10 + 5 + 5 + 2 + 9, "hard_lockout": 3 + 2}, r.Listeners[0].Dropped)
+	assert.EqualValues(t, 1, r.Endpoints.LockedOut)
+	assert.Empty(t, r.Warnings)
+	assert.Equal(t, map[string]int64{"other_address": 3}, r.Capture.NotForListener)
+}

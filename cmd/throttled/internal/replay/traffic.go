@@ -18,6 +18,8 @@ type judge interface {
 	begin(start time.Time, ls *listeners) error
 	tick(at time.Time)
 	datagram(l *listener, s *segment)
+	// answer hears of a datagram to none of the listeners, perhaps from one.
+	answer(s *segment)
 	// lets hears of a connection of a proxy, whose client is not known yet; open
 	// of one of a client, data of so many bytes more from its client.
 	// Where they return false the connection is over.
@@ -62,6 +64,9 @@ func (t *traffic) packet(p pcap.Packet) error {
 		t.capture.leave(where)
 		if where == otherAddress {
 			t.passedBy(address{s.protocol, s.dst})
+		}
+		if s.protocol == netx.UDP {
+			t.judge.answer(s)
 		}
 		return nil
 	}

@@ -27,6 +27,8 @@ type trial struct {
 	known  map[shard.Key]*standing
 	own    func(netx.Protocol, netip.AddrPort) bool // whether it is a listener's
 	names  map[engine.PolicyID]string
+
+	sessions sessions
 }
 
 // A standing is what has happened to an endpoint under a policy.
@@ -61,7 +63,7 @@ func (p *peak) add(n, window int64) {
 }
 
 func newTrial(c *config.Config) *trial {
-	return &trial{config: c, known: map[shard.Key]*standing{}}
+	return &trial{config: c, known: map[shard.Key]*standing{}, sessions: sessions{open: map[flow]*session{}}}
 }
 
 func (t *trial) begin(start time.Time, ls *listeners) (err error) {
@@ -85,6 +87,7 @@ func (t *trial) close() {
 func (t *trial) tick(at time.Time) {
 	t.now = at
 	t.engine.Advance(at)
+	t.sessions.sweep(t.since())
 }
 
 func (t *trial) since() time.Duration { return t.now.Sub(t.start) }
@@ -103,15 +106,29 @@ func (t *trial) datagram(l *listener, s *segment) {
 	case s.heard && !t.lets(l, s.src):
 	case s.headless:
 		r.Dropped[proxyHeader]++
-	case !t.decide(l, engine.Request{Endpoint: s.from, Policy: l.policyFor(s), Bytes: s.bytes}):
+	case !t.decide(l, t.request(l, s)):
 	case s.forged:
 		r.Dropped[proxyHeader]++
 	case s.bytes > cmp.Or(l.UDP.MaxDatagram, netx.DefaultMaxDatagram):
 		r.Dropped["oversize"]++
 	default:
 		r.Forwarded++
+		if l.UDP.LockoutRequires == netx.LockoutEstablished {
+			t.sessions.pass(flow{s.src, s.dst}, t.since(), cmp.Or(l.UDP.SessionIdle, netx.DefaultSessionIdle))
+		}
 	}
 }
+
+func (t *trial) request(l *listener, s *segment) engine.Request {
+	q := engine.Request{Endpoint: s.from, Policy: l.policyFor(s), Bytes: s.bytes}
+	if l.UDP.LockoutRequires == netx.LockoutEstablished {
+		session := t.sessions.find(flow{s.src, s.dst}, t.since())
+		q.NoLockout = session == nil || !session.answered
+	}
+	return q
+}
+
+func (t *trial) answer(s *segment) { t.sessions.answer(flow{s.dst, s.src}, t.since()) }
 
 func (t *trial) open(l *listener, from netip.AddrPort) bool {
 	l.report.Packets++
