@@ -158,11 +158,22 @@ func (g *Gateway) all() []*served {
 	return slices.Concat(*g.listeners.Load(), g.retired)
 }
 
-func (g *Gateway) active() (n int64) {
+// Open counts what a drain waits for: sessions and connections, those of
+// listeners that are gone too, and connections that wait for a place.
+func (g *Gateway) Open() (sessions, connections int64) {
 	for _, l := range g.all() {
-		n += l.server.active()
+		if l.cfg.Protocol == UDP {
+			sessions += l.server.active()
+		} else {
+			connections += l.server.active()
+		}
 	}
-	return n
+	return sessions, connections
+}
+
+func (g *Gateway) active() int64 {
+	sessions, connections := g.Open()
+	return sessions + connections
 }
 
 // Draining says whether Drain has been called.

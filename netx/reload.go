@@ -40,6 +40,9 @@ type served struct {
 // ErrDraining after Drain, and matches net.ErrClosed after Close. Calls at the
 // same time follow one another.
 //
+// The caps of a listener that has replaced another one are for its own
+// connections; those that the other one still has come on top.
+//
 // The upstream of a UDP listener that stays is not looked up again. Where the
 // descriptor limit is too low for the default caps, those that have them share
 // what there is, old and new.

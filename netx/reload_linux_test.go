@@ -335,6 +335,8 @@ func TestReloadAndDrain(t *testing.T) {
 	c := dialTCP(t, g.Addrs()[0].String())
 	require.True(t, echoes(c))
 	require.NoError(t, g.Reload([]ListenerConfig{udpTo("u", Echo)}, time.Hour))
+	sessions, connections := g.Open()
+	assert.Equal(t, [2]int64{0, 1}, [2]int64{sessions, connections})
 	drained := make(chan error, 1)
 	go func() { drained <- g.Drain(t.Context()) }()
 	require.Eventually(t, g.Draining, settled, time.Millisecond)

@@ -63,7 +63,8 @@ type tcpServer struct {
 	relays sync.WaitGroup // and the watch
 
 	accepting sync.WaitGroup
-	retiring  sync.Once
+
+	retiring, closing sync.Once
 
 	fullGate, headerGate, upstreamGate logGate
 }
@@ -155,7 +156,7 @@ func (s *tcpServer) close() error {
 	s.retire()
 	s.cancel()
 	s.relays.Wait()
-	s.pipes.close()
+	s.closing.Do(s.pipes.close)
 	return nil
 }
 

@@ -106,11 +106,7 @@ func (p *process) drain() (grace time.Duration) {
 
 // logWait logs what a drain waits for.
 func (p *process) logWait(what string) {
-	var sessions, connections int64
-	for _, l := range p.gateway.Listeners() {
-		sessions += l.SessionsActive
-		connections += l.ConnectionsActive
-	}
+	sessions, connections := p.gateway.Open()
 	p.log.Info(what, "sessions", sessions, "connections", connections, "grace", p.config.Load().Grace.String())
 }
 

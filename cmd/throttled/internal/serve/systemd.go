@@ -60,13 +60,8 @@ func (p *process) stopping() {
 
 // status is a line for people, as `systemctl status` shows it.
 func (p *process) status() string {
-	var sessions, connections int64
-	listeners := p.gateway.Listeners()
-	for _, l := range listeners {
-		sessions += l.SessionsActive
-		connections += l.ConnectionsActive
-	}
+	sessions, connections := p.gateway.Open()
 	e := p.engine.Summary()
 	return fmt.Sprintf("STATUS=%d listeners, %d sessions, %d connections, %d endpoints, %d locked out",
-		len(listeners), sessions, connections, e.TrackedEndpoints, e.HardBlockedCount)
+		len(p.gateway.Addrs()), sessions, connections, e.TrackedEndpoints, e.HardBlockedCount)
 }
