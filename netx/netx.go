@@ -13,6 +13,6 @@
 // packet path waits: what cannot be sent at once is dropped and counted.
 //
 // netx decides nothing itself beyond what a datagram shows (a source that no
-// answer can reach, a length over the limit) and how many sessions and
-// connections there may be.
+// answer can reach, a length over the limit, a PROXY header that has to be there,
+// or must not) and how many sessions and connections there may be.
 package netx

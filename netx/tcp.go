@@ -23,7 +23,8 @@ const acceptRetry = 10 * time.Millisecond
 // A tcpServer is one TCP listener. One goroutine accepts and decides there and
 // then: a connection is turned away, or a goroutine of its own relays it to the
 // upstream, at once or after it has waited for a place. So no more than one
-// connection is ever undecided, however many arrive.
+// connection is ever undecided, however many arrive, those of proxies aside, which
+// are first heard, each in a goroutine of its own.
 //
 // It runs on package net and not on gnet, which can neither pause reading nor
 // bound what it buffers: a connection would have to leave its loop, and what
