@@ -31,7 +31,7 @@ const (
 
 // identify hears a proxy say who its client is, and then decides on that client.
 func (s *tcpServer) identify(c caller) {
-	if reason, ok := s.hear(c.client, c.from); !ok {
+	if reason, ok := s.hear(c.from); !ok {
 		s.turnAway(c.client, reason)
 		return
 	}
@@ -59,7 +59,7 @@ func (s *tcpServer) identify(c caller) {
 // hear says whether a proxy may be heard. It is not limited for what it brings:
 // only the lists apply to its own address. Meanwhile it takes the place of one who
 // is served, or waits.
-func (s *tcpServer) hear(c *net.TCPConn, from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) hear(from netip.AddrPort) (dropReason, bool) {
 	if s.draining.Load() {
 		return dropDraining, false
 	}
@@ -70,7 +70,12 @@ func (s *tcpServer) hear(c *net.TCPConn, from netip.AddrPort) (dropReason, bool)
 	}
 	s.placing.Lock()
 	defer s.placing.Unlock()
-	if most := s.most.Load(); s.active() >= most+int64(s.cfg.TCP.Queue.Limit+s.cfg.headerSpare()) {
+	most, q := s.most.Load(), &s.cfg.TCP.Queue
+	switch full := s.active() >= most+int64(q.Limit+s.cfg.headerSpare()); {
+	case full && q.Limit > 0:
+		s.logFull("queue.limit", q.Limit)
+		return dropQueueFull, false
+	case full:
 		s.logFull("max_connections", most)
 		return dropConnectionsFull, false
 	}
