@@ -164,6 +164,20 @@ func TestServiceOnAMachine(t *testing.T) {
 	assert.Equal(t, "exit-code", m.run("systemctl show -p Result --value throttled"))
 
 	m.run("sed -i 's/refill: many/refill: 64/' /etc/throttled/throttled.yaml && systemctl restart throttled")
+	m.run("for f in /usr/share/doc/throttled/examples/*.yaml; do throttled check -c $f || exit 1; done")
+	assert.Contains(t, m.run("throttled __complete rel"), "reload")
+	m.run("man -w throttled throttled.yaml")
+
+	// What the unit says that an override needs.
+	journal := "journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value throttled)"
+	m.run("sed -i 's/127.0.0.1:7000/127.0.0.1:700/; s/kernel_drop: off/kernel_drop: socket/' /etc/throttled/throttled.yaml")
+	m.run("systemctl restart throttled")
+	assert.Contains(t, m.run(journal), "kernel drop is not available")
+	m.run(`mkdir -p /etc/systemd/system/throttled.service.d && { echo '[Service]' &&
+		sed -n 's/^#   \(AmbientCap\|CapabilityB\|SystemCallF\)/\1/p' /lib/systemd/system/throttled.service
+	} > /etc/systemd/system/throttled.service.d/bpf.conf && systemctl daemon-reload && systemctl restart throttled`)
+	assert.Contains(t, m.run("throttled report --text"), "127.0.0.1:700 ")
+	assert.NotContains(t, m.run(journal), "kernel drop")
 	m.run("dpkg -r throttled")
 	assert.Contains(t, m.run("cat /etc/throttled/throttled.yaml"), "pages")
 	m.fails("systemctl is-active throttled")

@@ -9,7 +9,8 @@ mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
 cp "$2" "$1/root/root/"
 cd "$1/root"
-rm -f usr/sbin/policy-rc.d # that of a container, which starts nothing
+rm -rf usr/sbin/policy-rc.d etc/dpkg/dpkg.cfg.d # those of a container start nothing, and leave documents out
+rm -f var/lib/man-db/auto-update # takes longer than all the rest
 mount -t proc proc proc
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
