@@ -161,12 +161,20 @@ func TestServiceOnAMachine(t *testing.T) {
 	assert.Contains(t, m.run("dpkg -i throttled_*.deb 2>&1"), "not started, the configuration has mistakes")
 	assert.Equal(t, pid, m.run("systemctl show -p MainPID --value throttled"), "the gateway that was running")
 	m.fails("systemctl restart throttled")
-	assert.Equal(t, "exit-code", m.run("systemctl show -p Result --value throttled"))
-
-	m.run("sed -i 's/refill: many/refill: 64/' /etc/throttled/throttled.yaml && systemctl restart throttled")
+	m.run("sed -i 's/refill: many/refill: 64/' /etc/throttled/throttled.yaml")
+	m.run("systemctl reset-failed throttled; systemctl restart throttled")
 	m.run("for f in /usr/share/doc/throttled/examples/*.yaml; do throttled check -c $f || exit 1; done")
 	assert.Contains(t, m.run("throttled __complete rel"), "reload")
 	m.run("man -w throttled throttled.yaml")
+
+	// A gateway that shows no sign of life is killed and started again.
+	m.run("mkdir -p /run/systemd/system/throttled.service.d && cd /run/systemd/system/throttled.service.d &&" +
+		"printf '[Service]\nWatchdogSec=1s\nTimeoutAbortSec=1s\n' > watchdog.conf && systemctl daemon-reload && systemctl restart throttled")
+	m.run("kill -STOP $(systemctl show -p MainPID --value throttled)")
+	assert.Eventually(t, func() bool {
+		return m.run("systemctl show -p NRestarts,ActiveState throttled") == "NRestarts=1\nActiveState=active"
+	}, patience, 100*time.Millisecond)
+	m.run("rm -r /run/systemd/system/throttled.service.d && systemctl daemon-reload")
 
 	// What the unit says that an override needs.
 	journal := "journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value throttled)"
