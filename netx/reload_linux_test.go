@@ -287,47 +287,6 @@ func TestReloadAndOwnAddresses(t *testing.T) {
 	require.ErrorContains(t, g.Reload([]ListenerConfig{stay, circle}, 0), "listener stay: upstream "+at.String()+" is a listener of this gateway")
 }
 
-// Addresses change hands among the listeners of one reload, and to others that
-// overlap.
-func TestReloadMovesAddresses(t *testing.T) {
-	for _, proto := range []Protocol{UDP, TCP} {
-		t.Run(proto.String(), func(t *testing.T) {
-			listener := func(name string, at netip.AddrPort) ListenerConfig {
-				l := udpTo(name, Echo)
-				if proto == TCP {
-					l = tcpTo(name, Echo)
-				}
-				l.Listen = at
-				return l
-			}
-			serves := func(at netip.AddrPort) {
-				t.Helper()
-				if proto == TCP {
-					require.NoError(t, fateOf(at.String(), "127.0.0.1"))
-				} else {
-					exchange(t, dialUDP(t, "", at), []byte("x"))
-				}
-			}
-			g := fast.startOn(t, nil, listener("a", loopback(0)), listener("b", loopback(0)))
-			x, y := g.Addrs()[0], g.Addrs()[1]
-			serves(x)
-			serves(y)
-			require.NoError(t, g.Reload([]ListenerConfig{listener("a", y), listener("b", x)}, 0), "swapped")
-			serves(x)
-			serves(y)
-			wide := netip.AddrPortFrom(netip.IPv4Unspecified(), x.Port())
-			require.NoError(t, g.Reload([]ListenerConfig{listener("a", y), listener("b", wide)}, 0), "widened")
-			serves(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), x.Port()))
-			require.NoError(t, g.Reload([]ListenerConfig{listener("a", y), listener("c", x)}, 0), "narrowed")
-			serves(x)
-			serves(y)
-			assert.EqualValues(t, 1, g.Listeners()[1].Packets, "another name, other counters")
-			assert.EqualValues(t, 3, g.Listeners()[0].Packets)
-			assert.Equal(t, []netip.AddrPort{y, x}, g.Addrs())
-		})
-	}
-}
-
 // What a drain waits for are also the connections of listeners that are gone,
 // and nothing new comes after it.
 func TestReloadAndDrain(t *testing.T) {

@@ -215,3 +215,19 @@ func TestTheUnfinishedFileIsOurOwn(t *testing.T) {
 	assert.Equal(t, "precious", string(kept))
 	assert.NoFileExists(t, path+".tmp")
 }
+
+func TestSetInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saves := 0
+		k := start(filepath.Join(t.TempDir(), "state"), time.Hour, func(io.Writer) error { saves++; return nil }, slog.New(slog.DiscardHandler))
+		synctest.Wait()
+		require.Equal(t, 1, saves)
+		k.SetInterval(time.Second)
+		time.Sleep(3500 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, 4, saves)
+		k.Close()
+		require.Equal(t, 5, saves)
+		k.SetInterval(time.Minute) // too late, and no matter
+	})
+}
