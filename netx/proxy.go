@@ -1,6 +1,7 @@
 package netx
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"time"
@@ -89,6 +90,16 @@ func ParseProxyHeader(p Protocol, b []byte) (h proxyproto.Header, n int, err err
 		return proxyproto.Header{}, 0, errNoClient
 	}
 	return h, n, err
+}
+
+// MaxPayload is the longest payload of a UDP listener that the header leaves room
+// for, where one is sent.
+func (l *ListenerConfig) MaxPayload(h proxyproto.Header) int {
+	most := cmp.Or(l.UDP.MaxDatagram, DefaultMaxDatagram)
+	if l.Proxy.Send != SendNone {
+		most = min(most, MaxDatagram-h.SizeV2())
+	}
+	return most
 }
 
 func transportOf(p Protocol) proxyproto.Transport {

@@ -57,12 +57,6 @@ func (l *udpLoop) header(d *datagram) []byte {
 	return l.proxyHeader(d).AppendV2(nil, proxyproto.Datagram)
 }
 
-// tooLong says whether a datagram is longer than it may be, or than it can be with
-// its header.
 func (l *udpLoop) tooLong(d *datagram) bool {
-	most := l.cfg.UDP.MaxDatagram
-	if l.cfg.Proxy.Send != SendNone {
-		most = min(most, MaxDatagram-l.proxyHeader(d).SizeV2())
-	}
-	return d.size > most
+	return d.size > l.cfg.UDP.MaxDatagram || l.cfg.Proxy.Send != SendNone && d.size > l.cfg.MaxPayload(l.proxyHeader(d))
 }

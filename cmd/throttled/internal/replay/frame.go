@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/pcap"
 	"github.com/seed-ee4278a0/throttled/netx"
+	"github.com/seed-ee4278a0/throttled/netx/proxyproto"
 )
 
 // A kind says what a captured packet is, as far as its headers tell.
@@ -32,10 +33,10 @@ type segment struct {
 	seq      uint32
 
 	// Of a datagram, see unwrap.
-	from     netip.AddrPort // the client
-	heard    bool           // src is a proxy
-	headless bool           // and has sent no header
-	forged   bool           // src is none and has sent one
+	header   proxyproto.Header // who it is from, and where to
+	heard    bool              // src is a proxy
+	headless bool              // and has sent no header
+	forged   bool              // src is none and has sent one
 }
 
 // The flags of a TCP header.

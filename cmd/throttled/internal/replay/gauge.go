@@ -33,7 +33,7 @@ func (g *gauge) tick(at time.Time) { g.now = int64(at.Sub(g.start)) }
 
 func (g *gauge) datagram(l *listener, s *segment) {
 	if !s.headless {
-		g.take(l.policyFor(s), s.from, 1, s.bytes)
+		g.take(l.policyFor(s), s.header.Source, 1, s.bytes)
 	}
 }
 

@@ -19,7 +19,7 @@ func (l *listener) hears(source netip.Addr) bool {
 // unwrap takes the PROXY header off a datagram, or notes that it has none that is
 // valid, or one that is not its source's to send.
 func (l *listener) unwrap(s *segment) {
-	s.from = s.src
+	s.header = proxyproto.Header{Source: s.src, Destination: s.dst}
 	if len(l.Proxy.AcceptFrom) == 0 {
 		return
 	}
@@ -35,7 +35,7 @@ func (l *listener) unwrap(s *segment) {
 	}
 	s.payload, s.bytes = s.payload[n:], s.bytes-n
 	if h.Source.IsValid() {
-		s.from = h.Source
+		s.header = h
 	}
 }
 

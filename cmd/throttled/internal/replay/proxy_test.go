@@ -102,3 +102,22 @@ func TestProxyHeadersThatWereNotCaptured(t *testing.T) {
 	require.Len(t, r.Warnings, 2)
 	assert.Contains(t, r.Warnings[0], "1 PROXY headers were not captured whole")
 }
+
+// A header to the upstream takes room from the payload.
+func TestProxyHeadersToTheUpstream(t *testing.T) {
+	const yaml = `
+listeners:
+  - {name: udp, protocol: udp, listen: 0.0.0.0:27015, upstream: "127.0.0.1:9", proxy_protocol: {send: v2}}
+  - {name: six, protocol: udp, listen: "[::]:27015", upstream: "127.0.0.1:9", proxy_protocol: {send: v2}}
+`
+	var packets []stamped
+	for i, end := range [][2]string{{v4client, v4server}, {v6client, v6server}} {
+		most := 65507 - []int{28, 52}[i]
+		packets = append(packets, stamped{data: datagram(t, end[0], end[1], most)}, stamped{data: datagram(t, end[0], end[1], most+1)})
+	}
+	r := replayed(t, yaml, raw(t, packets...))
+	for _, l := range r.Listeners {
+		assert.EqualValues(t, 1, l.Forwarded, l.Name)
+		assert.Equal(t, map[string]int64{"oversize": 1}, l.Dropped, l.Name)
+	}
+}

@@ -109,7 +109,7 @@ func (t *trial) datagram(l *listener, s *segment) {
 	case !t.decide(l, t.request(l, s)):
 	case s.forged:
 		r.Dropped[proxyHeader]++
-	case s.bytes > cmp.Or(l.UDP.MaxDatagram, netx.DefaultMaxDatagram):
+	case s.bytes > l.MaxPayload(s.header):
 		r.Dropped["oversize"]++
 	default:
 		r.Forwarded++
@@ -120,7 +120,7 @@ func (t *trial) datagram(l *listener, s *segment) {
 }
 
 func (t *trial) request(l *listener, s *segment) engine.Request {
-	q := engine.Request{Endpoint: s.from, Policy: l.policyFor(s), Bytes: s.bytes}
+	q := engine.Request{Endpoint: s.header.Source, Policy: l.policyFor(s), Bytes: s.bytes}
 	if l.UDP.LockoutRequires == netx.LockoutEstablished {
 		session := t.sessions.find(flow{s.src, s.dst}, t.since())
 		q.NoLockout = session == nil || !session.answered
