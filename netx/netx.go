@@ -3,7 +3,8 @@
 //
 //	client -> netx -> engine: may it pass? -> upstream
 //
-// StartGateway runs listeners that relay UDP and TCP to upstreams. The
+// StartGateway runs listeners that relay UDP and TCP to upstreams; a Reload puts
+// others into their place, all of them or none, and leaves those alone that stay. The
 // gateway is built for Linux; on other systems it moves one datagram at a time
 // and does not splice.
 //
