@@ -23,7 +23,6 @@ package: ## build dist/*.deb and dist/*.rpm for this machine
 	GO="$(GO)" cmd/throttled/packaging/build.sh
 package-test: ## look into dist/*.deb, and install it on a machine of namespaces; as root
 	$(GO) test -tags package -count=1 ./cmd/throttled/packaging
-
 test: ## run all tests
 	$(GO) test -shuffle=on ./... && cd bench && $(GO) test -shuffle=on ./...
 race: ## run all tests under the race detector, one package at a time: some load all cores

@@ -61,6 +61,8 @@ func TestDebHoldsWhatIsNeeded(t *testing.T) {
 	} {
 		assert.Equal(t, mode, files[path], path)
 	}
+	_, schema, _ := strings.Cut(strings.SplitN(read(t, "etc/throttled.yaml"), "\n", 2)[0], "$schema=")
+	assert.Contains(t, files, "."+schema, "which the configuration names to editors")
 	control := t.TempDir()
 	output(t, "dpkg-deb", "--control", deb, control)
 	assert.Equal(t, "/etc/throttled/throttled.yaml\n", read(t, filepath.Join(control, "conffiles")))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"regexp"
 	"strings"
@@ -8,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+//go:embed recipes/source-engine.yaml
+var exampleFile string
 
 // A page is a man page in the making, with the macros of man(7).
 type page struct{ strings.Builder }
@@ -152,6 +156,8 @@ func filePage(keys []key, date string) string {
 		}
 		p.entry(term, k.meaning)
 	}
+	p.section("example")
+	p.example(exampleFile)
 	p.section("files")
 	p.entry("/usr/share/throttled/throttled.schema.json", "A JSON schema of the file, for editors.")
 	p.entry("/usr/share/doc/throttled/examples", "Configurations for a game server, for MQTT and for CoAP.")
