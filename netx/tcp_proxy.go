@@ -95,6 +95,7 @@ func (l *ListenerConfig) headerSpare() int {
 func (s *tcpServer) readHeader(c *caller) error {
 	_ = c.client.SetReadDeadline(time.Now().Add(s.cfg.Proxy.Timeout))
 	stop := context.AfterFunc(s.taking, func() { _ = c.client.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 	b := make([]byte, 0, headerRoom)
 	for {
 		n, err := c.client.Read(b[len(b):cap(b)])

@@ -117,3 +117,25 @@ func TestTCPProxyDrain(t *testing.T) {
 	isTurnedAway(t, c)
 	dropsWhen(t, report, dropDraining, 1)
 }
+
+// Nothing is left of those whose header was refused.
+func TestTCPProxyRefusedLeavesNothing(t *testing.T) {
+	g, report := startProxyTCP(t, engineOf(t, policy.Policy{}), Echo, acceptLB, TCPOptions{})
+	refused := 0
+	heapAfter := func(n int) int64 {
+		for range n {
+			require.ErrorIs(t, fateOf(g.Addrs()[0].String(), lb), syscall.ECONNRESET)
+		}
+		refused += n
+		dropsWhen(t, report, dropProxyHeader, refused)
+		require.Eventually(t, func() bool { return g.active() == 0 }, settled, time.Millisecond)
+		runtime.GC()
+		runtime.GC() // and what had a finalizer
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const n = 1000
+	before := heapAfter(n)
+	assert.Less(t, (heapAfter(n)-before)/n, int64(200), "bytes for each")
+}

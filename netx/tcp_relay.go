@@ -58,7 +58,7 @@ func (r *relay) run(upstream *net.TCPConn) {
 		r.kill()
 		return
 	}
-	up.fromClient, up.held = true, r.early
+	up.fromClient, up.held, r.early = true, r.early, nil
 	r.touch()
 	r.lookIn(r.firstLook())
 	if !r.s.watch.add(r) {

@@ -243,8 +243,9 @@ func (st *stream) takeBuffer() { st.buf = st.r.s.buffers.Get().(*[bufferSize]byt
 func (st *stream) giveBack() {
 	if st.buf != nil {
 		st.r.s.buffers.Put(st.buf)
-		st.buf, st.held = nil, nil
+		st.buf = nil
 	}
+	st.held = nil
 	if st.pipe != nil {
 		st.r.s.pipes.put(st.pipe)
 		st.pipe = nil
