@@ -193,14 +193,28 @@ func validate(t *testing.T, file []byte) error {
 func TestSchemaTakesWhatTheDecoderTakes(t *testing.T) {
 	files, err := filepath.Glob("../../packaging/*/*.yaml")
 	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 4)
 	samples := map[string][]byte{"default.yaml": defaultFile, "full": []byte(full)}
+	for _, file := range []string{
+		"{}", "admin: {listen: 'unix:/run/throttled/admin'}", "admin: {listen: '[::1]:9190'}", "report: {every: 0}",
+		"drain: {grace: 1h30m}", "drain: {grace: .5s}", "state: {interval: 100µs}", "report: {every: '0'}",
+		"engine: {shards: 1, adaptive: {low: 0, high: 1, floor: 100%}}", "engine: {adaptive: {floor: '0.5'}}",
+		"deny: [192.0.2.1, '2001:db8::/32', '::ffff:192.0.2.0/120']", "exempt: &x [192.0.2.7]",
+		"policies: [{name: 'Grüße!', refill: 0.5/s, initial: 7, bytes: {capacity: 1500, refill: .5MB/m}, lockout: {growth: 1.5}}]",
+		"policies: [{name: x, refill: 100/m, bytes: {capacity: 1B, refill: 1000/h}, violations: {spacing: 0}}]",
+		"listeners: [{name: '1', protocol: udp, listen: '[::]:0', upstream: 'host-1.example.:7', proxy_protocol: {}}]",
+		"listeners: [{name: a, protocol: tcp, listen: 127.0.0.1:1, upstream: '[::1]:7', tcp: {idle_timeout: 0s, queue: {}}}]",
+		"policies: [&p {name: a, capacity: 5}, {<<: *p, name: b}]",
+	} {
+		samples[file] = []byte(file)
+	}
 	for _, name := range files {
 		samples[name], err = os.ReadFile(name)
 		require.NoError(t, err)
 	}
 	for name, sample := range samples {
 		c, err := Parse(name, sample)
-		require.NoError(t, err)
+		require.NoError(t, err, name)
 		assert.NoError(t, validate(t, sample), name)
 		assert.NoError(t, validate(t, mustMarshal(t, c.Tree())), "%s, as /v1/config shows it", name)
 	}
@@ -224,6 +238,7 @@ func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 		listener("udp: {max_reply_ratio: 1001}"), listener("udp: {lockout_requires: all}"), listener("dry_run: 1"), policy("dry_run: 'on'"),
 		listener("opcodes: {}"), listener("opcodes: {policies: {}}"), listener("opcodes: {policies: {x: default}}"),
 		listener("opcodes: {size: 5, policies: {1: default}}"), listener("opcodes: {offset: 65507, policies: {1: default}}"),
+		listener("proxy_protocol: {send: v3}"), listener("proxy_protocol: {accept_from: [balancer]}"),
 		listener("tcp: {queue: {order: random}}"), listener("tcp: {reject: politely}"), listener("tcp: {idle_timeout: 5}"),
 	} {
 		_, err := Parse("f", []byte(file))
