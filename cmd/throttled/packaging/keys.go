@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -118,9 +119,7 @@ func (root *node) value(n *node) string {
 	case n.AnyOf != nil:
 		var values []string
 		for _, a := range n.AnyOf {
-			if v := root.value(root.resolve(a)); v != "" {
-				values = append(values, v)
-			}
+			values = append(values, cmp.Or(root.value(root.resolve(a)), "a mapping"))
 		}
 		return strings.Join(values, ", ")
 	case n.Maximum != "":

@@ -46,7 +46,7 @@ func TestKeysAreInTheOrderOfTheSchema(t *testing.T) {
 	keys := fileKeys()
 	assert.Equal(t, key{"admin.listen", "ip:port, `unix:PATH`, `off`", "127.0.0.1:9190", keys[0].meaning}, keys[0])
 	i := indexOf(t, keys, "policies[].lockout")
-	assert.Equal(t, "`off`", keys[i].value)
+	assert.Equal(t, "`off`, a mapping", keys[i].value)
 	assert.Equal(t, key{"policies[].lockout.base", "duration", "30s", "length of a lockout"}, keys[i+1])
 	assert.Equal(t, "1..65536", keys[indexOf(t, keys, "engine.shards")].value)
 	assert.Equal(t, "`rst`, `close`, `silent`", keys[indexOf(t, keys, "listeners[].tcp.reject")].value)
