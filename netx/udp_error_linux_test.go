@@ -1,10 +1,13 @@
 package netx
 
 import (
+	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -148,4 +151,36 @@ func TestUDPSocketOptions(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, g.Addrs()[0].Port(), port)
 	}
+}
+
+// A listener that is never done with what comes in ends nevertheless.
+func TestUDPEndsUnderAFlood(t *testing.T) { onEachPath(t, testUDPEndsUnderAFlood) }
+
+func testUDPEndsUnderAFlood(t *testing.T, on path) {
+	const slow, wanted = 5 * time.Millisecond, 20 // relays less than half of what a client sends
+	var calls atomic.Int64
+	g := on.startWithSend(t, nil, newEcho(t).udpAddr().String(), func(c upstreamConn, ps [][]byte) (int, error) {
+		calls.Add(1)
+		time.Sleep(slow)
+		return c.send(ps)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	c := dialUDP(t, "", g.Addrs()[0])
+	flood.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = c.Write([]byte("x")) // refused in the end
+		}
+	})
+	require.Eventually(t, func() bool { return calls.Load() > wanted }, settled, time.Millisecond)
+	closed := make(chan error, 1)
+	go func() { closed <- g.Close() }()
+	select {
+	case err := <-closed:
+		assert.NoError(t, err)
+	case <-time.After(settled):
+		assert.Fail(t, "it goes on as long as there is something to relay")
+	}
+	stop()
+	flood.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -53,6 +54,7 @@ type fastPath struct {
 	epoll  int
 	ready  *os.File // the epoll descriptor
 	raw    syscall.RawConn
+	ended  atomic.Bool // for a goroutine that is never out of work
 	done   sync.WaitGroup
 	events [replyEvents]unix.EpollEvent // of the goroutine alone
 
@@ -110,6 +112,7 @@ func (p *fastPath) serve() {
 }
 
 func (p *fastPath) stop() {
+	p.ended.Store(true)
 	_ = p.ready.SetReadDeadline(time.Unix(1, 0))
 	p.done.Wait()
 }
@@ -165,7 +168,7 @@ func (p *fastPath) run() {
 func (p *fastPath) relayReady() {
 	for {
 		n := p.poll()
-		if n == 0 || !p.turn(p.events[:n]) && n < replyEvents || p.loop.stopped() {
+		if n == 0 || !p.turn(p.events[:n]) && n < replyEvents || p.ended.Load() {
 			return
 		}
 		runtime.Gosched() // this may be the only core

@@ -120,15 +120,6 @@ func (l *udpLoop) close() {
 	l.table.close()
 }
 
-func (l *udpLoop) stopped() bool {
-	select {
-	case <-l.quit:
-		return true
-	default:
-		return false
-	}
-}
-
 func (l *udpLoop) sweep() {
 	tick := time.NewTicker(min(max(l.cfg.UDP.SessionIdle/4, sweepLeast), sweepMost))
 	defer tick.Stop()
