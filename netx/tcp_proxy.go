@@ -153,28 +153,26 @@ func (s *tcpServer) announce(c caller, upstream *net.TCPConn) error {
 }
 
 // prove reads the first bytes of a client that must not begin with a PROXY header,
-// and no more than it takes to tell. Meanwhile the upstream may speak.
+// and no more than it takes to tell. They go on as they come: the client may wait
+// for an answer to them, and what is missing its last byte is no header.
 func (st *stream) prove() error {
-	b := make([]byte, 0, proxyproto.SignatureSize)
-	for {
-		n, err := st.src.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		if n > 0 {
-			st.r.heard.Store(true)
-			st.r.touch()
-		}
-		header, undecided := proxyproto.Begins(b)
-		switch {
-		case header:
-			st.r.counted.Do(func() { st.r.s.drop(dropProxyHeader) })
-			return errForged
-		case undecided && err == nil:
-			continue
-		case err != nil && err != io.EOF:
-			return brokenRead{err}
-		}
-		st.r.forwarded()
-		st.held = b // and the next read finds the end again, if that was it
-		return nil
+	if st.begun == nil {
+		st.begun = make([]byte, 0, proxyproto.SignatureSize)
 	}
+	n, err := st.src.Read(st.begun[len(st.begun):cap(st.begun)])
+	if err != nil && err != io.EOF {
+		return brokenRead{err}
+	}
+	st.begun = st.begun[:len(st.begun)+n]
+	header, undecided := proxyproto.Begins(st.begun)
+	if header {
+		st.r.counted.Do(func() { st.r.s.drop(dropProxyHeader) })
+		return errForged
+	}
+	if !undecided || err == io.EOF {
+		st.unproven = false
+		st.r.forwarded()
+	}
+	st.held = st.begun[len(st.begun)-n:]
+	return err
 }

@@ -58,7 +58,8 @@ func (r *relay) run(upstream *net.TCPConn) {
 		r.kill()
 		return
 	}
-	up.fromClient, up.held, r.early = true, r.early, nil
+	up.fromClient, up.unproven = true, r.unproven
+	up.held, r.early = r.early, nil
 	r.touch()
 	r.lookIn(r.firstLook())
 	if !r.s.watch.add(r) {

@@ -57,6 +57,8 @@ type stream struct {
 	src, dst   *net.TCPConn
 	raw        syscall.RawConn // of src
 	fromClient bool
+	unproven   bool          // must not begin with a PROXY header, and may still do so
+	begun      []byte        // with what it began, where it was unproven
 	bulk       bool          // there was as much as a buffer holds
 	payAfter   time.Duration // age of the relay before which there are no tokens
 
@@ -99,11 +101,6 @@ func (st *stream) run() {
 // pump moves bytes until src ends (io.EOF) or something breaks.
 func (st *stream) pump() error {
 	defer st.giveBack()
-	if st.fromClient && st.r.unproven {
-		if err := st.prove(); err != nil {
-			return err
-		}
-	}
 	for {
 		n, err := st.wait()
 		if st.fromClient && (err == nil || err == io.EOF) {
@@ -134,6 +131,10 @@ func (st *stream) pump() error {
 func (st *stream) wait() (n int, err error) {
 	if n = st.holds(); n > 0 {
 		return n, nil
+	}
+	if st.unproven {
+		err = st.prove()
+		return st.holds(), err
 	}
 	if canPeek && st.isLimited() {
 		n, err = await(st.raw)

@@ -83,11 +83,10 @@ func (c *connection) begin(j judge, kept []byte, n int, now int64) int {
 		b.listener.report.Forwarded-- // which it was taken for
 		b.listener.report.Dropped[proxyHeader]++
 		return 0
-	case undecided && len(b.kept) == b.bytes:
-		return 0
+	case !undecided || len(b.kept) < b.bytes:
+		c.beginning = nil
 	}
-	c.beginning = nil
-	return b.bytes
+	return n
 }
 
 // hear reads the header, and then opens the connection.

@@ -48,7 +48,7 @@ func TestProxyConnections(t *testing.T) {
 		"nothing":        {"10.0.0.1:1", nil, 0, map[string]int64{"proxy_header": 1}, 0, ""},
 		"cut":            {"10.0.0.1:1", []string{line[:9]}, 0, map[string]int64{"proxy_header": 1}, 0, ""},
 		"from elsewhere": {"203.0.113.1:1", []string{line + "hello", "hello"}, 0, map[string]int64{"proxy_header": 1}, 0, "203.0.113.1"},
-		"in bits":        {"203.0.113.1:1", []string{"P", "ROXY "}, 0, map[string]int64{"proxy_header": 1}, 0, "203.0.113.1"},
+		"in bits":        {"203.0.113.1:1", []string{"P", "ROXY "}, 0, map[string]int64{"proxy_header": 1}, 1, "203.0.113.1"},
 		"plain":          {"203.0.113.1:1", []string{"P", "ASS x", "hello"}, 1, nil, 11, "203.0.113.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
