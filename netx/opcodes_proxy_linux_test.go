@@ -1,6 +1,7 @@
 package netx
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -39,5 +40,26 @@ func TestRulesBehindAProxy(t *testing.T) {
 		assert.Equal(t, map[string]int64{"soft_throttle": 6 + 11, "hard_lockout": 5}, r.Dropped)
 		require.Positive(t, e.LockedFor(clientA, status))
 		require.Zero(t, e.LockedFor(clientB, status))
+	})
+}
+
+// A proxy that is banned is kept out of what the policy of the opcode enforces,
+// and of nothing that is on trial.
+func TestBannedProxyUnderThePolicyOfAnOpcode(t *testing.T) {
+	onEachPath(t, func(t *testing.T, on path) {
+		e := strictEngine(t, strict("", true), strict("live", false))
+		live, _ := e.Policy("live")
+		require.NoError(t, e.Ban(netip.MustParsePrefix(lb+"/32"), 0, ""))
+		l := udpListener(false, Opcodes{Policies: map[uint32]engine.PolicyID{'l': live}})
+		l.Proxy = acceptLB
+		g := on.listener(t, e, silent, l)
+		proxy := dialUDP(t, lb, g.Addrs()[0])
+		send(t, proxy, broughtUDP(clientA, "live"))
+		send(t, proxy, broughtUDP(clientA, "trial"))
+		got, _ := receive(t, proxy, ioTimeout)
+		require.Equal(t, "trial", string(got))
+		r := reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 2 })
+		assert.Equal(t, map[string]int64{"hard_lockout": 1}, r.Dropped)
+		assert.Equal(t, map[string]int64{"hard_lockout": 1}, r.WouldDrop)
 	})
 }

@@ -199,7 +199,7 @@ func (s *tcpServer) decide(conn *net.TCPConn) {
 		c.unproven = true
 	}
 	s.placing.Lock()
-	reason, ok := s.admit(c)
+	reason, ok := s.admit(&c)
 	s.placing.Unlock()
 	if !ok {
 		s.turnAway(conn, reason)
@@ -213,13 +213,13 @@ func (s *tcpServer) turnAway(c *net.TCPConn, reason dropReason) {
 
 // admit asks the engine before it looks at the caps: who knocks too often is
 // in violation whether there was a place for him or not.
-func (s *tcpServer) admit(c caller) (dropReason, bool) {
+func (s *tcpServer) admit(c *caller) (dropReason, bool) {
 	from := c.from
 	if s.draining.Load() {
 		return dropDraining, false
 	}
 	if d := s.engine.EvaluatePolicy(from, s.cfg.Policy); !d.Allowed {
-		if reason, ok := s.refuse(from, d); ok {
+		if reason, ok := s.refuse(c, d); ok {
 			return reason, false
 		}
 	}
@@ -227,18 +227,22 @@ func (s *tcpServer) admit(c caller) (dropReason, bool) {
 		s.logFull("max_connections_per_ip", s.cfg.TCP.MaxConnectionsPerIP, "address", from.Addr())
 		return dropConnectionsFull, false
 	}
-	reason, ok := s.place(c)
+	reason, ok := s.place(*c)
 	if !ok {
 		s.perIP.free(from.Addr())
 	}
 	return reason, ok
 }
 
-// refuse says for what reason a denial drops, and whether it is one in earnest.
-func (s *tcpServer) refuse(from netip.AddrPort, d policy.Decision) (dropReason, bool) {
-	reason := denial(s.engine, from, d)
+// refuse says for what reason a denial drops, and whether it is one in earnest. In
+// a dry run it counts the first one of a connection.
+func (s *tcpServer) refuse(c *caller, d policy.Decision) (dropReason, bool) {
+	reason := denial(s.engine, c.from, d)
 	if s.dryRun() {
-		s.wouldDrop[reason].Add(1)
+		if !c.passed {
+			s.wouldDrop[reason].Add(1)
+		}
+		c.passed = true
 		return 0, false
 	}
 	return reason, true

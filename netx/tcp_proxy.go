@@ -19,6 +19,7 @@ type caller struct {
 	to       netip.AddrPort // where a PROXY header says that the client has sent to
 	early    []byte         // what was read behind that header
 	unproven bool           // must not begin with a header
+	passed   bool           // a dry run has let it pass, and counted that
 }
 
 const (
@@ -31,7 +32,7 @@ const (
 
 // identify hears a proxy say who its client is, and then decides on that client.
 func (s *tcpServer) identify(c caller) {
-	if reason, ok := s.hear(c.from); !ok {
+	if reason, ok := s.hear(&c); !ok {
 		s.turnAway(c.client, reason)
 		return
 	}
@@ -43,7 +44,7 @@ func (s *tcpServer) identify(c caller) {
 		case s.draining.Load():
 			reason = dropDraining
 		case err == nil:
-			reason, ok = s.admit(c)
+			reason, ok = s.admit(&c)
 		}
 		s.unheard.Add(-1) // it counts as a connection by now, or is none
 		s.placing.Unlock()
@@ -59,12 +60,12 @@ func (s *tcpServer) identify(c caller) {
 // hear says whether a proxy may be heard. It is not limited for what it brings:
 // only the lists apply to its own address. Meanwhile it takes the place of one who
 // is served, or waits.
-func (s *tcpServer) hear(from netip.AddrPort) (dropReason, bool) {
+func (s *tcpServer) hear(c *caller) (dropReason, bool) {
 	if s.draining.Load() {
 		return dropDraining, false
 	}
-	if d, listed := s.engine.ListDecision(from.Addr()); listed && !d.Allowed {
-		if reason, ok := s.refuse(from, d); ok {
+	if d, listed := s.engine.ListDecision(c.from.Addr()); listed && !d.Allowed {
+		if reason, ok := s.refuse(c, d); ok {
 			return reason, false
 		}
 	}

@@ -76,11 +76,12 @@ type datagram struct {
 
 	// From here on it is for known to say.
 	client netip.AddrPort // src, or whom a PROXY header names
-	to     netip.AddrPort // where the client has sent to, where a header says so
+	to     netip.AddrPort // where the client has sent to, where a header says so and the upstream is told
 	forged bool           // begins with a header, which is not src's to send
+	passed bool           // a dry run has let it pass, and counted that
 }
 
-func (d *datagram) flow() flow { return flow{client: d.client, peer: d.src, local: d.local} }
+func (d *datagram) flow() flow { return flow{client: d.client, peer: d.src, to: d.to, local: d.local} }
 
 // A batch is what it takes to relay the datagrams of one read. It is reused.
 type batch struct {
@@ -173,7 +174,7 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 	rest := ds[:0]
 	for i := range ds {
 		switch {
-		case !b.decisions[i].Allowed && l.refuse(&b.requests[i], b.decisions[i]):
+		case !b.decisions[i].Allowed && l.refuse(&ds[i], &b.requests[i], b.decisions[i]):
 		case ds[i].forged:
 			b.dropped[dropProxyHeader]++
 		case l.tooLong(&ds[i]):
@@ -195,11 +196,15 @@ func (l *udpLoop) request(d *datagram) engine.Request {
 	return r
 }
 
-// refuse counts a denial, and says whether it is one in earnest.
-func (l *udpLoop) refuse(r *engine.Request, d policy.Decision) bool {
-	reason := denial(l.engine, r.Endpoint, d)
+// refuse counts the first denial of a datagram, and says whether it is one in
+// earnest.
+func (l *udpLoop) refuse(d *datagram, r *engine.Request, no policy.Decision) bool {
+	reason := denial(l.engine, r.Endpoint, no)
 	if l.cfg.DryRun || l.engine.DryRun(r.Policy) {
-		l.batch.wouldDrop[reason]++
+		if !d.passed {
+			l.batch.wouldDrop[reason]++
+		}
+		d.passed = true
 		return false
 	}
 	l.batch.dropped[reason]++

@@ -18,7 +18,7 @@ func (l *udpLoop) unwrap(d *datagram) bool {
 	h, n, err := ParseProxyHeader(UDP, d.payload)
 	d.payload, d.size = d.payload[n:], d.size-n
 	if rule, listed := l.engine.ListDecision(d.src.Addr()); listed && !rule.Allowed {
-		if l.refuse(&engine.Request{Endpoint: d.src, Policy: l.cfg.Policy}, rule) {
+		if l.refuse(d, &engine.Request{Endpoint: d.src, Policy: l.cfg.PolicyOf(d.payload)}, rule) {
 			return false
 		}
 	}
@@ -31,7 +31,10 @@ func (l *udpLoop) unwrap(d *datagram) bool {
 		return false
 	}
 	if h.Source.IsValid() {
-		d.client, d.to = h.Source, h.Destination
+		d.client = h.Source
+		if l.cfg.Proxy.Send != SendNone {
+			d.to = h.Destination
+		}
 	}
 	return true
 }

@@ -15,11 +15,12 @@ const (
 )
 
 // A flow tells sessions apart: the client, the proxy that it sends through, if it
-// does, and on a wildcard the address that is sent to, from which it is answered.
+// does, and where it has sent to.
 type flow struct {
 	client netip.AddrPort
 	peer   netip.AddrPort // who is answered: the client or its proxy
-	local  netip.Addr     // zero where the listener has but one
+	to     netip.AddrPort // where a header says so and the upstream is told; else zero
+	local  netip.Addr     // from which it is answered; zero where the listener has but one
 }
 
 // A session carries the datagrams of one client to the upstream through a

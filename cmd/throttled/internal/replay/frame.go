@@ -37,6 +37,7 @@ type segment struct {
 	heard    bool              // src is a proxy
 	headless bool              // and has sent no header
 	forged   bool              // src is none and has sent one
+	passed   bool              // a dry run has let it pass, and counted that
 }
 
 // The flags of a TCP header.

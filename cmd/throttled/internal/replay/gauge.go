@@ -39,10 +39,10 @@ func (g *gauge) datagram(l *listener, s *segment) {
 
 func (g *gauge) answer(*segment) {}
 
-func (g *gauge) lets(*listener, netip.AddrPort) bool { return true }
+func (g *gauge) lets(*listener, *connection) bool { return true }
 
-func (g *gauge) open(l *listener, from netip.AddrPort) bool {
-	g.take(l.Policy, from, 1, 0)
+func (g *gauge) open(l *listener, c *connection) bool {
+	g.take(l.Policy, c.from, 1, 0)
 	return true
 }
 

@@ -63,8 +63,8 @@ func (c *connection) start(j judge, l *listener, now int64) {
 	}
 	switch {
 	case !heard:
-		c.over = !j.open(l, c.from)
-	case !j.lets(l, c.from):
+		c.over = !j.open(l, c)
+	case !j.lets(l, c):
 		l.report.Packets++
 		c.over = true
 	}
@@ -105,7 +105,7 @@ func (c *connection) hear(j judge, now int64) int {
 		c.from = h.Source
 	}
 	c.beginning = nil
-	c.over = !j.open(b.listener, c.from)
+	c.over = !j.open(b.listener, c)
 	return b.bytes - size
 }
 

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -17,18 +18,32 @@ import (
 )
 
 // The gateway and a replay of what proxies, and others, have sent to it agree on
-// every count, and on who was denied (C58, C59).
+// every count, and on who was denied (C58, C59): in earnest, in a dry run, and where
+// opcodes pick a policy that is one (C112).
 func TestReplayOfProxiesAgreesWithTheGateway(t *testing.T) {
+	for more, reasons := range map[string]int{
+		"":                5,
+		", dry_run: true": 2,
+		", opcodes: {policies: {1: trial, 2: live}}": 5,
+	} {
+		t.Run(more, func(t *testing.T) { replayOfProxies(t, more, reasons) })
+	}
+}
+
+// replayOfProxies sees so many reasons of drops at a listener with something more.
+func replayOfProxies(t *testing.T, more string, reasons int) {
 	const yaml = `
 engine: {adaptive: {enabled: false}}
 deny: [127.0.1.3]
 policies:
   - {name: default, capacity: 20, refill: 1/h, violations: {max: 7, window: 1h}, lockout: {base: 1h}}
+  - {name: trial, capacity: 9, refill: 1/h, dry_run: true}
+  - {name: live, capacity: 9, refill: 1/h}
 listeners:
   - {name: game, protocol: udp, listen: "127.0.0.1:%d", upstream: echo, udp: {max_datagram: 20},
-     proxy_protocol: {accept_from: [127.0.1.0/30]}}
+     proxy_protocol: {accept_from: [127.0.1.0/30]}%s}
 `
-	c := parsed(t, fmt.Sprintf(yaml, 0))
+	c := parsed(t, fmt.Sprintf(yaml, 0, more))
 	e, err := engine.New(c.Engine)
 	require.NoError(t, err)
 	defer e.Close()
@@ -50,7 +65,7 @@ listeners:
 		for range 40 {
 			// Two behind each proxy: those of several would share a budget in no certain order.
 			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(2*i + random.IntN(8)/7)}), uint16(random.IntN(20)))
-			payload := brought(client, make([]byte, random.IntN(25)))
+			payload := brought(client, bytes.Repeat([]byte{byte(random.IntN(4))}, random.IntN(25)))
 			payload = payload[random.IntN(8)/7*random.IntN(3):] // some of them damaged
 			_, err := conn.Write(payload)
 			require.NoError(t, err)
@@ -59,12 +74,13 @@ listeners:
 	}
 	require.Eventually(t, func() bool { return g.Listeners()[0].Packets == int64(len(packets)) }, 10*time.Second, time.Millisecond)
 
-	r := replayed(t, fmt.Sprintf(yaml, listen.Port()), sorted(t, layers.LinkTypeRaw, packets))
+	r := replayed(t, fmt.Sprintf(yaml, listen.Port(), more), sorted(t, layers.LinkTypeRaw, packets))
 	live, got := g.Listeners()[0], r.Listeners[0]
 	assert.Equal(t, live.Bytes, got.Bytes)
 	assert.Equal(t, live.Forwarded, got.Forwarded)
 	assert.Equal(t, live.Dropped, got.Dropped)
-	assert.Len(t, got.Dropped, 5, "proxy_header, soft_throttle, hard_lockout, denied and oversize: %v", got.Dropped)
+	assert.Equal(t, live.WouldDrop, got.WouldDrop)
+	assert.Len(t, got.Dropped, reasons, "proxy_header, oversize, and soft_throttle, hard_lockout and denied where not in a dry run: %v", got.Dropped)
 	denied := map[string]int64{}
 	rows, _, _ := e.Endpoints(1000)
 	for _, row := range rows {

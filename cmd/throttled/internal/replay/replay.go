@@ -25,7 +25,8 @@
 //     been kept. A connection of a proxy counts once its header is there, or has
 //     not come; of one that was open before, nothing is known.
 //   - The upstream has answered a client, as udp.lockout_requires has it, where the
-//     capture has a datagram back to it from the address that it has sent to.
+//     capture has a datagram back to it from the address that it has sent to; behind
+//     a proxy, which is who gets that, all are answered who share its address and port.
 //   - In a dry run what is denied is let through and counted apart, and bytes of
 //     streams are not charged, as in the gateway.
 //   - A packet is for the listener with exactly its destination; else for the one

@@ -21,6 +21,7 @@ type connection struct {
 	hasSYN bool
 	over   bool   // turned away, closed or ended: what still comes counts for nothing
 	paused bool   // has been without tokens
+	passed bool   // a dry run has let it pass, and counted that
 	next   uint32 // the sequence number after the last byte
 	seen   int64
 

@@ -23,8 +23,8 @@ type judge interface {
 	// lets hears of a connection of a proxy, whose client is not known yet; open
 	// of one of a client, data of so many bytes more from its client.
 	// Where they return false the connection is over.
-	lets(l *listener, proxy netip.AddrPort) bool
-	open(l *listener, from netip.AddrPort) bool
+	lets(l *listener, c *connection) bool
+	open(l *listener, c *connection) bool
 	data(l *listener, c *connection, n int) bool
 }
 

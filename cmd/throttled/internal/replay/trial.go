@@ -103,10 +103,10 @@ func (t *trial) datagram(l *listener, s *segment) {
 		r.Dropped["bogon"]++
 	case t.own(l.Protocol, s.src):
 		r.Dropped["self"]++
-	case s.heard && !t.lets(l, s.src):
+	case s.heard && !t.unlisted(l, s.src, l.PolicyOf(s.payload), &s.passed):
 	case s.headless:
 		r.Dropped[proxyHeader]++
-	case !t.decide(l, t.request(l, s)):
+	case !t.decide(l, t.request(l, s), &s.passed):
 	case s.forged:
 		r.Dropped[proxyHeader]++
 	case s.bytes > l.MaxPayload(s.header):
@@ -130,9 +130,9 @@ func (t *trial) request(l *listener, s *segment) engine.Request {
 
 func (t *trial) answer(s *segment) { t.sessions.answer(flow{s.dst, s.src}, t.since()) }
 
-func (t *trial) open(l *listener, from netip.AddrPort) bool {
+func (t *trial) open(l *listener, c *connection) bool {
 	l.report.Packets++
-	allowed := t.decide(l, engine.Request{Endpoint: from, Policy: l.Policy})
+	allowed := t.decide(l, engine.Request{Endpoint: c.from, Policy: l.Policy}, &c.passed)
 	if allowed {
 		l.report.Forwarded++
 	}
@@ -141,7 +141,7 @@ func (t *trial) open(l *listener, from netip.AddrPort) bool {
 
 // decide asks the engine, and counts what it denies. It says whether the packet
 // passes.
-func (t *trial) decide(l *listener, q engine.Request) bool {
+func (t *trial) decide(l *listener, q engine.Request, passed *bool) bool {
 	d := t.engine.Decide(q)
 	key := t.engine.Key(q.Endpoint, q.Policy)
 	s := t.standing(key)
@@ -168,22 +168,29 @@ func (t *trial) decide(l *listener, q engine.Request) bool {
 			s.firstLockout = t.since()
 		}
 	}
-	return t.deny(l, q.Policy, reason)
+	return t.deny(l, q.Policy, reason, passed)
 }
 
-// lets says whether the lists let a proxy in.
-func (t *trial) lets(l *listener, proxy netip.AddrPort) bool {
+func (t *trial) lets(l *listener, c *connection) bool {
+	return t.unlisted(l, c.from, l.Policy, &c.passed)
+}
+
+// unlisted says whether the lists let a proxy in.
+func (t *trial) unlisted(l *listener, proxy netip.AddrPort, id engine.PolicyID, passed *bool) bool {
 	d, listed := t.engine.ListDecision(proxy.Addr())
 	if !listed || d.Allowed {
 		return true
 	}
-	return t.deny(l, l.Policy, netx.Denial(t.engine.Engine, proxy, d))
+	return t.deny(l, id, netx.Denial(t.engine.Engine, proxy, d), passed)
 }
 
-// deny counts a denial, and says whether a dry run lets the packet pass.
-func (t *trial) deny(l *listener, id engine.PolicyID, reason string) bool {
+// deny counts the first denial of a packet, and says whether a dry run lets it pass.
+func (t *trial) deny(l *listener, id engine.PolicyID, reason string, passed *bool) bool {
 	if t.dryRun(l, id) {
-		l.report.WouldDrop[reason]++
+		if !*passed {
+			l.report.WouldDrop[reason]++
+		}
+		*passed = true
 		return true
 	}
 	l.report.Dropped[reason]++
