@@ -1,6 +1,7 @@
 package netx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -349,6 +350,35 @@ func (l ListenerConfig) withDefaults() ListenerConfig {
 	l.Proxy.AcceptFrom = slices.Clone(l.Proxy.AcceptFrom)
 	if l.Proxy.Timeout == 0 {
 		l.Proxy.Timeout = DefaultProxyTimeout
+	}
+	return l
+}
+
+// effect is a configuration with defaults in the one form that all have which do
+// the same: without what has no effect, and with the default for a cap that is
+// not set.
+func (l ListenerConfig) effect() ListenerConfig {
+	most := l.connCap()
+	*most = cmp.Or(*most, l.standardCap())
+	l.Opcodes.Size = max(1, l.Opcodes.Size)
+	if l.Protocol == TCP || len(l.Opcodes.Policies) == 0 {
+		l.Opcodes = Opcodes{}
+	}
+	l.Proxy.AcceptFrom = slices.Clone(l.Proxy.AcceptFrom)
+	slices.SortFunc(l.Proxy.AcceptFrom, netip.Prefix.Compare)
+	if len(l.Proxy.AcceptFrom) == 0 {
+		l.Proxy.AcceptFrom = nil
+	}
+	if l.Protocol == UDP || len(l.Proxy.AcceptFrom) == 0 {
+		l.Proxy.Timeout = 0
+	}
+	if l.TCP.Queue.Limit == 0 {
+		l.TCP.Queue = limiter.Queue{}
+	}
+	if l.Protocol == UDP {
+		l.TCP = TCPOptions{}
+	} else {
+		l.UDP = UDPOptions{}
 	}
 	return l
 }

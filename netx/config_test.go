@@ -107,7 +107,7 @@ func TestFitCaps(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out logBuffer
-			err := fitCaps(tc.listeners, tc.free, 4321, textLog(&out))
+			err := fitCaps(tc.listeners, tc.free, 4321, loweredIn(&out))
 			if tc.want == nil {
 				require.ErrorContains(t, err, "4321")
 				return
@@ -128,7 +128,7 @@ func TestFitCapsSaysWhatToDo(t *testing.T) {
 		"udp.max_sessions":    {Name: "name", Upstream: "h:1"},
 	} {
 		var out logBuffer
-		require.NoError(t, fitCaps([]ListenerConfig{l}, l.fixedCost()+600, 4321, textLog(&out)))
+		require.NoError(t, fitCaps([]ListenerConfig{l}, l.fixedCost()+600, 4321, loweredIn(&out)))
 		_, line, _ := strings.Cut(string(out), "msg=")
 		value := map[Protocol]int{TCP: 600 / fdsPerConnection, UDP: sessionsFor(600)}[l.Protocol]
 		assert.Equal(t, fmt.Sprintf(`"the descriptor limit (ulimit -n) is too low for a default: raise it, or write the cap that is enough"`+
@@ -140,8 +140,13 @@ func TestFitCapsSaysWhatToDo(t *testing.T) {
 func TestFitCapsCountsTheQueue(t *testing.T) {
 	l := ListenerConfig{Name: "t", Protocol: TCP, Upstream: "h:1"}
 	l.TCP.MaxConnections, l.TCP.Queue.Limit = 100, 1000
-	err := fitCaps([]ListenerConfig{l}, l.fixedCost()+800, 1024, textLog(io.Discard))
+	err := fitCaps([]ListenerConfig{l}, l.fixedCost()+800, 1024, nil)
 	assert.EqualError(t, err, "netx: the caps of sessions, connections and queues need 1200 descriptors, the limit of 1024 leaves 800 for them; lower them or raise it (ulimit -n)")
+}
+
+// loweredIn is where a gateway that starts logs what it has lowered.
+func loweredIn(out *logBuffer) func(*ListenerConfig, int) {
+	return (&change{Gateway: &Gateway{frame: frame{log: textLog(out)}}}).lowered
 }
 
 func sessionsFor(fds int) int { return fds * quarantineShare / (quarantineShare + 1) }

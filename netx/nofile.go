@@ -2,7 +2,6 @@ package netx
 
 import (
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 )
@@ -44,18 +43,19 @@ func pipeCount() int { return 2 * loopCount() }
 // caps of the listeners into it. Caps that somebody wrote are kept or refused;
 // those left at zero get their default, or a fair share of what there is.
 //
-// used is how many descriptors are open beside those of the listeners.
-func planDescriptors(listeners []ListenerConfig, used int, log *slog.Logger) error {
+// used is how many descriptors are open beside those of the listeners; lowered
+// hears of defaults that do not fit into the limit.
+func planDescriptors(listeners []ListenerConfig, used int, lowered func(l *ListenerConfig, limit int)) error {
 	limit, _, ok := descriptors()
 	if !ok {
 		limit, used = 1<<30, 0
 	}
 	free := limit - used - fdsReserve
-	return fitCaps(listeners, free, limit, log)
+	return fitCaps(listeners, free, limit, lowered)
 }
 
 // fitCaps spreads free descriptors over the listeners.
-func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) error {
+func fitCaps(listeners []ListenerConfig, free, limit int, lowered func(l *ListenerConfig, limit int)) error {
 	var open []*ListenerConfig // with a default cap
 	fixed, written := 0, 0
 	for i := range listeners {
@@ -83,8 +83,7 @@ func fitCaps(listeners []ListenerConfig, free, limit int, log *slog.Logger) erro
 		}
 		left -= l.cost(*n)
 		if *n < standard {
-			log.Warn("the descriptor limit (ulimit -n) is too low for a default: raise it, or write the cap that is enough",
-				"listener", l.Name, "key", l.capKey(), "value", *n, "default", standard, "limit", limit)
+			lowered(l, limit)
 		}
 	}
 	return nil

@@ -25,12 +25,13 @@ type served struct {
 	before   *served        // until it serves: whose address it takes over; nil = nobody's
 	lock     *addrLock      // nil until it has the address
 	server   server         // nil until it is built
+	most     int            // sessions or connections
 	history  *history
 }
 
 // Reload makes these listeners the ones that are served. A listener that is as
-// it was, by name and by content, is not touched: its sessions, connections and
-// counters stay. One that is new is bound. One that is no longer there lets go
+// it was, by name and by what it does, is not touched: its sessions, connections
+// and counters stay. One that is new is bound. One that is no longer there lets go
 // of its address at once: its UDP sessions end, its TCP connections go on to
 // their end, but no longer than the grace. One that has changed is replaced,
 // which means all of that; where its address is that of one before it, it takes
@@ -62,7 +63,8 @@ func (g *Gateway) Reload(listeners []ListenerConfig, grace time.Duration) error 
 type change struct {
 	*Gateway
 	now   []*served
-	next  []*served
+	wants []ListenerConfig
+	next  []*served           // of wants
 	fresh []*served           // of next, those that are not of now
 	caps  []int               // of next
 	own   *[TCP + 1]selfAddrs // the listen addresses of next
@@ -105,7 +107,8 @@ func each(listeners []*served, f func(*served) error) error {
 func (c *change) compare(listeners []ListenerConfig) error {
 	for _, want := range listeners {
 		want = want.withDefaults()
-		i := slices.IndexFunc(c.now, func(l *served) bool { return reflect.DeepEqual(l.want, want) })
+		c.wants = append(c.wants, want)
+		i := slices.IndexFunc(c.now, func(l *served) bool { return reflect.DeepEqual(l.want.effect(), want.effect()) })
 		if i >= 0 {
 			c.next = append(c.next, c.now[i])
 			continue
@@ -186,11 +189,8 @@ func (c *change) planDescriptors() error {
 	if len(c.now) == 0 {
 		_, c.used, _ = descriptors()
 	}
-	plan := make([]ListenerConfig, len(c.next))
-	for i, l := range c.next {
-		plan[i] = l.want
-	}
-	if err := planDescriptors(plan, c.used, c.log); err != nil {
+	plan := slices.Clone(c.wants)
+	if err := planDescriptors(plan, c.used, c.lowered); err != nil {
 		return err
 	}
 	for i, l := range c.next {
@@ -200,6 +200,16 @@ func (c *change) planDescriptors() error {
 		c.caps = append(c.caps, *plan[i].connCap())
 	}
 	return nil
+}
+
+// lowered warns of a cap below its default, unless the listener has had it before.
+func (c *change) lowered(l *ListenerConfig, limit int) {
+	most := *l.connCap()
+	if slices.ContainsFunc(c.now, func(old *served) bool { return old.want.sameSeries(l) && old.most == most }) {
+		return
+	}
+	c.log.Warn("the descriptor limit (ulimit -n) is too low for a default: raise it, or write the cap that is enough",
+		"listener", l.Name, "key", l.capKey(), "value", most, "default", l.standardCap(), "limit", limit)
 }
 
 func (c *change) takeAddr(l *served) (err error) {
@@ -269,7 +279,8 @@ func (c *change) commit(grace time.Duration) {
 	c.logChanges()
 	c.self.now.Store(c.own)
 	for i, l := range c.next {
-		l.server.setCap(c.caps[i])
+		l.want, l.most = c.wants[i], c.caps[i]
+		l.server.setCap(l.most)
 	}
 	taken := map[*served]bool{}
 	for _, l := range c.fresh {
@@ -301,14 +312,15 @@ func (c *change) commit(grace time.Duration) {
 
 // historyOf is the history that a new listener goes on with.
 func (c *change) historyOf(l *served) *history {
-	if i := slices.IndexFunc(c.now, l.sameSeries); i >= 0 && c.leaves(c.now[i]) {
+	same := func(old *served) bool { return old.want.sameSeries(&l.want) }
+	if i := slices.IndexFunc(c.now, same); i >= 0 && c.leaves(c.now[i]) {
 		return c.now[i].history
 	}
 	return newHistory()
 }
 
-func (l *served) sameSeries(o *served) bool {
-	return l.want.Name == o.want.Name && l.want.Protocol == o.want.Protocol
+func (l *ListenerConfig) sameSeries(o *ListenerConfig) bool {
+	return l.Name == o.Name && l.Protocol == o.Protocol
 }
 
 // farewell closes a server that has retired once nobody needs it any more, or

@@ -11,6 +11,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// ownAddr is an address whose port nobody has, nor gets while a test lets go of it
+// or wants it on all addresses: not one of those that the kernel gives to clients
+// (ip_local_port_range), who may have any on another address of the loopback net.
+func ownAddr(t *testing.T, proto Protocol) netip.AddrPort {
+	t.Helper()
+	for range 1000 {
+		port := uint16(20_000 + rand.IntN(12_000))
+		if lock, err := lockAddr(proto, netip.AddrPortFrom(netip.IPv4Unspecified(), port), false); err == nil {
+			lock.release()
+			return loopback(port)
+		}
+	}
+	t.Fatal("no port is free")
+	return netip.AddrPort{}
+}
+
 // A walk through many configurations: listeners come, go, change, swap names and
 // addresses. After each step every listener serves on its address, and whoever
 // has a name and a protocol since before has not forgotten what he has counted.
@@ -23,10 +39,7 @@ func testReloadWalk(t *testing.T, on path) {
 	var addrs [TCP + 1][]netip.AddrPort
 	for proto := range addrs {
 		for range 3 {
-			lock, err := lockAddr(Protocol(proto), loopback(0), false)
-			require.NoError(t, err)
-			lock.release()
-			addrs[proto] = append(addrs[proto], lock.addr)
+			addrs[proto] = append(addrs[proto], ownAddr(t, Protocol(proto)))
 		}
 	}
 	// draw makes up to three listeners for each protocol.
@@ -95,8 +108,8 @@ func TestReloadMovesAddresses(t *testing.T) {
 					exchange(t, dialUDP(t, "", at), []byte("x"))
 				}
 			}
-			g := fast.startOn(t, nil, listener("a", loopback(0)), listener("b", loopback(0)))
-			x, y := g.Addrs()[0], g.Addrs()[1]
+			x, y := ownAddr(t, proto), ownAddr(t, proto)
+			g := fast.startOn(t, nil, listener("a", x), listener("b", y))
 			serves(x)
 			serves(y)
 			require.NoError(t, g.Reload([]ListenerConfig{listener("a", y), listener("b", x)}, 0), "swapped")
