@@ -43,12 +43,13 @@ type server interface {
 	bind(before server) error
 	begin()
 	report() ListenerReport
-	setCap(n int)  // the most sessions or connections from here on
-	drain()        // no new sessions or connections from here on
-	active() int64 // sessions or connections that are open
-	retire()       // lets go of the address; UDP sessions end, TCP connections go on
-	busy() bool    // close would cut something short
-	close() error  // ends everything at once and waits for it; idempotent
+	setCap(n int)           // the most sessions or connections from here on
+	charge(engine.PolicyID) // for connections that outlive their listener
+	drain()                 // no new sessions or connections from here on
+	active() int64          // sessions or connections that are open
+	retire()                // lets go of the address; UDP sessions end, TCP connections go on
+	busy() bool             // close would cut something short
+	close() error           // ends everything at once and waits for it; idempotent
 }
 
 // frame is what the servers of a gateway share.

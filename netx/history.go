@@ -3,6 +3,8 @@ package netx
 import (
 	"slices"
 	"sync"
+
+	"github.com/seed-ee4278a0/throttled/engine"
 )
 
 // A history is what has been counted under a name and a protocol, by the server
@@ -19,14 +21,18 @@ func newHistory() *history {
 	return &history{past: ListenerReport{Dropped: map[string]int64{}, WouldDrop: map[string]int64{}}}
 }
 
-// begin goes on with another server.
-func (h *history) begin(s server) {
+// begin goes on with another server. Connections of those before it go by its
+// policy: their own may be gone, and with it the limit of their bytes.
+func (h *history) begin(s server, p engine.PolicyID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.server != nil {
 		h.ending = append(h.ending, h.server)
 	}
 	h.server = s
+	for _, old := range h.ending {
+		old.charge(p)
+	}
 }
 
 // end keeps what a server has counted that has retired and was closed.

@@ -290,7 +290,7 @@ func (c *change) commit(grace time.Duration) {
 			l.before = nil
 		}
 		l.history = c.historyOf(l)
-		l.history.begin(l.server)
+		l.history.begin(l.server, l.want.Policy)
 	}
 	next := c.next // and not the rest of c with it
 	c.listeners.Store(&next)

@@ -37,6 +37,7 @@ type tcpServer struct {
 
 	cfg      ListenerConfig
 	engine   *engine.Engine
+	charged  atomic.Uint32 // the PolicyID
 	log      *slog.Logger
 	self     *selfSet
 	lock     *addrLock
@@ -95,6 +96,7 @@ func newTCPServer(cfg ListenerConfig, f *frame, lock *addrLock) (server, error) 
 		lookEvery: lookEvery,
 	}
 	s.most.Store(int64(cfg.TCP.MaxConnections))
+	s.charge(cfg.Policy)
 	s.watch.relays = make(map[*relay]struct{})
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -126,6 +128,9 @@ func (s *tcpServer) setCap(n int) {
 	s.most.Store(int64(n))
 	_ = s.places.SetPermitLimit(n) // closed, it needs none
 }
+
+func (s *tcpServer) charge(p engine.PolicyID) { s.charged.Store(uint32(p)) }
+func (s *tcpServer) policy() engine.PolicyID  { return engine.PolicyID(s.charged.Load()) }
 
 func (s *tcpServer) active() int64 {
 	return s.unheard.Load() + int64(len(s.waiting)) + s.connections.Load()
@@ -218,7 +223,7 @@ func (s *tcpServer) admit(c *caller) (dropReason, bool) {
 	if s.draining.Load() {
 		return dropDraining, false
 	}
-	if d := s.engine.EvaluatePolicy(from, s.cfg.Policy); !d.Allowed {
+	if d := s.engine.EvaluatePolicy(from, s.policy()); !d.Allowed {
 		if reason, ok := s.refuse(c, d); ok {
 			return reason, false
 		}
@@ -250,7 +255,7 @@ func (s *tcpServer) refuse(c *caller, d policy.Decision) (dropReason, bool) {
 
 // dryRun says whether what the engine denies is let through, and bytes cost
 // nothing.
-func (s *tcpServer) dryRun() bool { return s.cfg.DryRun || s.engine.DryRun(s.cfg.Policy) }
+func (s *tcpServer) dryRun() bool { return s.cfg.DryRun || s.engine.DryRun(s.policy()) }
 
 // place sees to it that the connection is served, now or when its turn comes.
 func (s *tcpServer) place(c caller) (dropReason, bool) {

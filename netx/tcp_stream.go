@@ -160,7 +160,7 @@ func ofSource(err error) error {
 
 func (st *stream) isLimited() bool {
 	s := st.r.s
-	return st.fromClient && s.engine.LimitsBytes(s.cfg.Policy) && !s.dryRun()
+	return st.fromClient && s.engine.LimitsBytes(s.policy()) && !s.dryRun()
 }
 
 // pay takes tokens for up to n bytes and says how many may move now, at least
@@ -171,7 +171,7 @@ func (st *stream) pay(n int) (int, error) {
 		if err := st.pause(); err != nil {
 			return 0, err
 		}
-		took, wait := r.s.engine.TakeBytes(r.from, r.s.cfg.Policy, n)
+		took, wait := r.s.engine.TakeBytes(r.from, r.s.policy(), n)
 		if took == n {
 			return n, nil
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx/kerneldrop"
 )
 
@@ -119,9 +120,10 @@ func (s *udpServer) begin() {
 // now is the time since the server was made, in nanoseconds.
 func (s *udpServer) now() int64 { return int64(time.Since(s.base)) }
 
-func (s *udpServer) setCap(n int)  { s.most.Store(int64(n)) }
-func (s *udpServer) drain()        { s.draining.Store(true) }
-func (s *udpServer) active() int64 { return s.sessions.Load() }
+func (s *udpServer) setCap(n int)           { s.most.Store(int64(n)) }
+func (s *udpServer) charge(engine.PolicyID) {} // no session outlives it
+func (s *udpServer) drain()                 { s.draining.Store(true) }
+func (s *udpServer) active() int64          { return s.sessions.Load() }
 
 func (s *udpServer) report() ListenerReport {
 	r := newReport(s.cfg)
