@@ -90,8 +90,8 @@ func TestDryRunFailsClosed(t *testing.T) {
 	require.False(t, e.DryRun(0), "closed")
 }
 
-// C122: who may not be the sender is throttled and never locked out; a lockout
-// that there is holds.
+// C122: who may not be the sender is throttled and never locked out, nor is the
+// endpoint for what it was left without; a lockout that there is holds.
 func TestNoLockout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := rate(2, 1)
@@ -109,6 +109,16 @@ func TestNoLockout(t *testing.T) {
 			require.Equal(t, policy.Decision{Reason: policy.SoftThrottle, RetryAfter: time.Second}, d)
 		}
 		require.Zero(t, e.Report().SoftWarningCount, "none of these counts")
+		for range 2 {
+			require.Equal(t, policy.SoftThrottle, ask(false).Reason)
+		}
+		require.Zero(t, e.Report().SoftWarningCount, "within its own budget")
+		for range 60 {
+			time.Sleep(time.Second)
+			require.True(t, ask(true).Allowed)
+			require.Equal(t, policy.SoftThrottle, ask(false).Reason)
+		}
+		require.Zero(t, e.Report().SoftWarningCount, "as fast as it may")
 		require.Equal(t, policy.SoftThrottle, ask(false).Reason)
 		require.Equal(t, policy.SoftThrottle, ask(false).Reason)
 		require.Equal(t, policy.SoftThrottle, ask(true).Reason)

@@ -15,7 +15,9 @@ type Request struct {
 	Policy   PolicyID
 	Bytes    int // payload; a negative number is an invalid request
 	// NoLockout is for an endpoint that may not be who sent this: a denial is
-	// soft and counts towards no lockout. A lockout that there is holds.
+	// soft and counts towards no lockout, and from then on one of the endpoint's
+	// other packets does only where it would have come without this. A lockout that
+	// there is holds.
 	NoLockout bool
 }
 

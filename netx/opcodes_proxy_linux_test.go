@@ -37,7 +37,7 @@ func TestRulesBehindAProxy(t *testing.T) {
 			send(t, proxy, broughtUDP(clientB, "S"))
 		}
 		r := reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 62 })
-		assert.Equal(t, map[string]int64{"soft_throttle": 6 + 11, "hard_lockout": 5}, r.Dropped)
+		assert.Equal(t, map[string]int64{"soft_throttle": 7 + 11, "hard_lockout": 4}, r.Dropped)
 		require.Positive(t, e.LockedFor(clientA, status))
 		require.Zero(t, e.LockedFor(clientB, status))
 	})

@@ -131,18 +131,50 @@ func TestLockoutRequiresEstablished(t *testing.T) {
 		reply(t, up, from, "hello")
 		_, ok := receive(t, forged, ioTimeout)
 		require.True(t, ok)
-		for range 10 {
+		for range 20 {
 			send(t, forged, []byte("known now"))
 		}
-		r = reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 110 })
-		assert.Equal(t, map[string]int64{"soft_throttle": 86, "hard_lockout": 4}, r.Dropped)
+		r = reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 120 })
+		assert.Equal(t, map[string]int64{"soft_throttle": 100}, r.Dropped, "within the budget that it would have had")
+		for range 10 {
+			send(t, forged, []byte("too much"))
+		}
+		r = reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 130 })
+		assert.Equal(t, map[string]int64{"soft_throttle": 106, "hard_lockout": 4}, r.Dropped)
 		assert.EqualValues(t, 1, e.Report().Lockouts)
 
 		send(t, dialUDP(t, "127.0.2.1", g.Addrs()[0]), []byte("another port"))
-		r = reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 111 })
+		r = reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 131 })
 		assert.EqualValues(t, 5, r.Dropped["hard_lockout"])
 		send(t, dialUDP(t, "127.0.3.1", g.Addrs()[0]), []byte("denied"))
-		r = reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 112 })
+		r = reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 132 })
 		assert.EqualValues(t, 1, r.Dropped["denied"])
+	})
+}
+
+// C122: a flood in the name of somebody whom the upstream has answered takes his
+// tokens, and does not have him locked out.
+func TestForgedFloodLocksNobodyOut(t *testing.T) {
+	onEachPath(t, func(t *testing.T, on path) {
+		up := manualUpstream(t, "127.0.0.1:0")
+		e := strictEngine(t, strict("", false))
+		l := udpListener(false, Opcodes{})
+		l.Upstream, l.UDP = up.LocalAddr().String(), UDPOptions{LockoutRequires: LockoutEstablished}
+		g := on.listener(t, e, silent, l)
+		owner := dialUDP(t, "127.0.2.1", g.Addrs()[0])
+		send(t, owner, []byte("hello"))
+		_, from := readFrom(t, up)
+		reply(t, up, from, "welcome")
+		_, ok := receive(t, owner, ioTimeout)
+		require.True(t, ok)
+		for range 19 {
+			for range 20 {
+				send(t, dialUDP(t, "127.0.2.1", g.Addrs()[0]), []byte("forged"))
+			}
+			send(t, owner, []byte("mine"))
+		}
+		r := reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 1+19*21 })
+		assert.Equal(t, map[string]int64{"soft_throttle": 1 + 19*21 - 20}, r.Dropped)
+		assert.Zero(t, e.Report().SoftWarningCount)
 	})
 }

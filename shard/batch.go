@@ -12,7 +12,7 @@ type Ask struct {
 	Key   Key
 	Bytes int64  // payload, at least 0
 	Skip  bool   // leave the packet out
-	Soft  bool   // a denial counts towards no lockout
+	Soft  bool   // towards a lockout neither a denial counts nor what this takes from others
 	guess uint32 // 1 + the slot where the entry probably is, 0 = none
 	hash  uint64
 }

@@ -193,11 +193,20 @@ func (s *shard) dropHistory(e *entry) {
 	}
 }
 
-// decide decides; where soft, a denial is not counted.
+// decide decides; where soft, a denial is not counted, and those of others only as
+// far as they would have come without it.
 func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, a *Ask) policy.Decision {
-	d := rule.Take(&e.state, s.history(e), at, a.Bytes)
+	if a.Soft && rule.Escalates() {
+		rule.Doubt(s.needHistory(e), at)
+	}
+	h := s.history(e)
+	d := rule.Take(&e.state, h, at, a.Bytes)
+	counts := !a.Soft
+	if counts && d.Reason != policy.HardLockout && h.Doubted() {
+		counts = !rule.OwnWithin(h, at, a.Bytes)
+	}
 	switch {
-	case d.Reason == policy.SoftThrottle && rule.Escalates() && !a.Soft:
+	case counts && d.Reason == policy.SoftThrottle && rule.Escalates():
 		d = rule.Escalate(&e.state, s.needHistory(e), at, d)
 		if d.Reason == policy.HardLockout {
 			s.lockouts++

@@ -98,12 +98,12 @@ listeners:
 	sends(2*time.Second, "192.0.2.9:27015", client, 1) // from somewhere else
 	sends(2*time.Second, client, v4server, 5)
 	sends(3*time.Second, v4server, client, 1)
-	sends(4*time.Second, client, v4server, 5)  // the third locks out
+	sends(4*time.Second, client, v4server, 5)  // the third beyond what it would have had itself locks out
 	sends(5*time.Second, other, v4server, 2)   // with all of the address
 	sends(65*time.Second, client, v4server, 9) // the lockout and the session have ended
 	r := replayed(t, yaml, raw(t, packets...))
 	assert.EqualValues(t, 1, r.Listeners[0].Forwarded)
-	assert.Equal(t, map[string]int64{"soft_throttle": 10 + 5 + 5 + 2 + 9, "hard_lockout": 3 + 2}, r.Listeners[0].Dropped)
+	assert.Equal(t, map[string]int64{"soft_throttle": 10 + 5 + 5 + 3 + 9, "hard_lockout": 2 + 2}, r.Listeners[0].Dropped)
 	assert.EqualValues(t, 1, r.Endpoints.LockedOut)
 	assert.Empty(t, r.Warnings)
 	assert.Equal(t, map[string]int64{"other_address": 3}, r.Capture.NotForListener)
