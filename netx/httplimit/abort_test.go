@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -130,4 +131,24 @@ type deaf struct{ one }
 
 func (d deaf) Acquire(_ context.Context, r *http.Request, n int) (limiter.Lease, error) {
 	return d.one.Acquire(context.Background(), r, n)
+}
+
+func TestConcurrencyLimiterAborts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		s := newStage(t, ConcurrencyLimiterOptions{
+			MaxConcurrentRequests: 1, RequestQueueLimit: 1, Registerer: registry,
+			OnRejected: func(http.ResponseWriter, *http.Request) { t.Error("nobody is there to be told") },
+		})
+		s.enter("holder")
+		e := s.enter("a")["a"]
+		e.abort()
+		assert.True(t, e.done())
+		assert.True(t, untouched(e.ResponseRecorder))
+		assert.Zero(t, gather(t, registry)[queueLength])
+		assert.Zero(t, gather(t, registry)[rejectedTotal])
+		all := s.enter("b")
+		s.is(all, map[string]int{"b": pending}) // there is room again
+		s.empty()
+	})
 }
