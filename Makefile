@@ -19,10 +19,12 @@ build: ## build bin/throttled
 run: build ## run the gateway on its embedded default
 	@if [ -t 0 ]; then set -m; fi; bin/throttled run
 
-package: ## build dist/*.deb and dist/*.rpm for this machine
+package: ## build dist/*.deb and dist/*.rpm for machines like this
 	GO="$(GO)" cmd/throttled/packaging/build.sh
-package-test: ## look into dist/*.deb, and install it on a machine of namespaces; as root
+
+package-test: ## test dist/*.deb: what it holds, and its service under a systemd in namespaces; as root
 	$(GO) test -tags package -count=1 ./cmd/throttled/packaging
+
 test: ## run all tests
 	$(GO) test -shuffle=on ./... && cd bench && $(GO) test -shuffle=on ./...
 race: ## run all tests under the race detector, one package at a time: some load all cores
@@ -37,7 +39,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 	done; done
 
 # Flags for all: make bench BENCH="-rounds 1 -for 100ms" is a try. Tables are printed, JSON and plots in bench/results.
-bench: bench-lib bench-limiters bench-udp bench-tcp bench-flood ## measure everything, a quarter of an hour on a quiet machine
+bench: bench-lib bench-limiters bench-udp bench-tcp bench-flood ## measure everything, 20 minutes on a quiet machine
 bench-lib: ## decisions beside other libraries
 bench-limiters: ## limiters that can wait beside others
 bench-udp: ## UDP beside nginx, and gnet without batches
