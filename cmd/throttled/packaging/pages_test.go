@@ -23,6 +23,8 @@ func TestWrittenPages(t *testing.T) {
 		assert.Equal(t, c.IsAvailableCommand(), strings.Contains(command, "\n.SS throttled "+c.Name()), c.Name())
 	}
 	assert.Contains(t, command, "\n.TP\n\\fB\\-c, \\-\\-config FILE\\fR\n")
+	assert.Contains(t, command, "\\fB\\-\\-json\\fR\nprint JSON\n", "which looks like no value of the flag")
+	assert.Contains(t, command, "\\fB\\-\\-text\\fR\nprint readable text\n")
 	for _, k := range fileKeys() {
 		assert.Contains(t, file, "\n\\fB"+k.path+"\\fR: ", k.path)
 		assert.NotEmpty(t, k.meaning, k.path)

@@ -313,7 +313,7 @@ func TestClient(t *testing.T) {
 	_, err = Client{Address: s.Addr()}.Get("/v1/report")
 	assert.EqualError(t, err, "admin: "+s.Addr()+" answers 401 Unauthorized: a valid bearer token is needed")
 	_, err = Client{Address: "127.0.0.1:1"}.Get("/v1/report")
-	assert.ErrorContains(t, err, "admin: no gateway answers at 127.0.0.1:1")
+	assert.ErrorContains(t, err, "admin: no gateway answers at 127.0.0.1:1 (--admin names another address): dial tcp")
 
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -73,7 +73,7 @@ func (c Client) Do(method, path string, body any) ([]byte, error) {
 	}
 	answer, err := transport.RoundTrip(r)
 	if err != nil {
-		return nil, fmt.Errorf("admin: no gateway answers at %s: %w", c.Address, err)
+		return nil, fmt.Errorf("admin: no gateway answers at %s (--admin names another address): %w", c.Address, err)
 	}
 	defer answer.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))

@@ -14,7 +14,11 @@ func newCheck(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Check a configuration file and name every mistake in it",
-		Args:  noArgs,
+		Long: `Check a configuration file and name every mistake in it, with its line and column
+and what is allowed there. The token file that it names is read, and the folder of
+the state file has to be there. Whether names resolve, ports are free and caps fit
+the descriptor limit is for run to find.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return wrongUsage(cmd, errors.New("-c FILE is missing"))

@@ -70,7 +70,7 @@ func addToken(f *pflag.FlagSet, token *string) {
 }
 
 // addJSON adds the flag for an answer as it comes.
-func addJSON(f *pflag.FlagSet, asJSON *bool) { f.BoolVar(asJSON, "json", false, "JSON") }
+func addJSON(f *pflag.FlagSet, asJSON *bool) { f.BoolVar(asJSON, "json", false, "print JSON") }
 
 // addClient adds the flags that say how to reach a running gateway.
 func addClient(f *pflag.FlagSet, c *admin.Client) {

@@ -28,7 +28,28 @@ denied or locked out, and who came near to that. Nothing is sent.
 
 A packet is for a listener that has its destination address and port. For a
 capture from another host give the listeners the address that the server has
-there, or a wildcard. Take one with: tcpdump -s 128 -w FILE port PORT`,
+there, or a wildcard. Take one with: tcpdump -s 128 -w FILE port PORT
+
+Read are Ethernet with VLAN tags, Linux cooked, raw IP and loopback. Headers are
+enough: lengths are those that they name. The first fragment of a datagram stands
+for all of it. A TCP connection counts at its SYN, once however often that is sent;
+its bytes count as the sequence numbers go on, and a client that would have been
+paused is counted and not slowed down. A packet that is stamped earlier than one
+before it is decided on at the time of that one, and counted. Opcodes and PROXY
+headers have to be in the capture, and for lockout_requires: established the
+answers of the server. Not replayed is what depends on the machine: CPU load, caps
+of sessions and connections, queues, upstreams, the kernel filter.
+
+With --suggest the capture is read a second time, for policies as YAML to paste.
+refill is the 99.9th percentile of the endpoints' peak rates, each in the busiest
+ten seconds of its endpoint (time is cut into tens from the first packet on),
+rounded up to a whole number a second, or to 15, 30 or 45 a minute below one a
+second. capacity is the smallest with which, at that refill and from a full bucket,
+nobody is denied a packet but the one in 1000 endpoints that would need the most.
+With a byte budget the same is found for its bytes; left out are then those who are
+farthest beyond the 99.9th percentile of either capacity, one in 1000 in all. With
+fewer than 1000 endpoints nobody is left out: use a capture of ordinary traffic,
+and leave room above what is suggested.`,
 		Example: `  throttled replay -c throttled.yaml evening.pcap
   throttled replay -c throttled.yaml --suggest evening.pcap`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -55,7 +76,7 @@ there, or a wildcard. Take one with: tcpdump -s 128 -w FILE port PORT`,
 	f := cmd.Flags()
 	addConfig(f, &file)
 	f.BoolVar(&o.Suggest, "suggest", false, "suggest policies that 99.9 % of the endpoints keep within")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(f, &asJSON)
 	f.Var(into(&o.Limit, "N", "20", parseLimit), "limit", "endpoints in each list; 0 = all")
 	return cmd
 }

@@ -23,7 +23,7 @@ func newReport(s streams) *cobra.Command {
 			return report(s, client, text)
 		},
 	}
-	cmd.Flags().BoolVar(&text, "text", false, "readable text")
+	cmd.Flags().BoolVar(&text, "text", false, "print readable text")
 	addClient(cmd.Flags(), &client)
 	return cmd
 }
