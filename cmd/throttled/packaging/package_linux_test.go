@@ -57,6 +57,8 @@ func TestDebHoldsWhatIsNeeded(t *testing.T) {
 		"./usr/share/doc/throttled/examples/source-engine.yaml": "-rw-r--r-- root/root",
 		"./usr/share/doc/throttled/examples/mqtt.yaml":          "-rw-r--r-- root/root",
 		"./usr/share/doc/throttled/examples/coap.yaml":          "-rw-r--r-- root/root",
+		"./usr/share/doc/throttled/README.md":                   "-rw-r--r-- root/root",
+		"./usr/share/doc/throttled/CHANGELOG.md":                "-rw-r--r-- root/root",
 		"./usr/share/doc/throttled/copyright":                   "-rw-r--r-- root/root",
 	} {
 		assert.Equal(t, mode, files[path], path)
@@ -93,9 +95,9 @@ type machine struct {
 // boot needs a machine that gives namespaces, an overlay and control groups away.
 func boot(t *testing.T, deb string) *machine {
 	t.Helper()
-	for _, tool := range []string{"/lib/systemd/systemd", "unshare", "nsenter", "dpkg"} {
+	for _, tool := range []string{"/lib/systemd/systemd", "unshare", "nsenter", "dpkg", "man"} {
 		if _, err := exec.LookPath(tool); err != nil || os.Getuid() != 0 {
-			t.Skip("takes root, systemd, dpkg and util-linux")
+			t.Skip("takes root, systemd, dpkg, man and util-linux")
 		}
 	}
 	var log bytes.Buffer
