@@ -84,6 +84,12 @@ type Gateway struct {
 // StartGateway binds every listener and serves until Close. When it returns a
 // nil error all listeners are bound; on an error nothing is left behind.
 func StartGateway(cfg GatewayConfig) (*Gateway, error) {
+	return StartGatewayContext(context.Background(), cfg)
+}
+
+// StartGatewayContext is StartGateway that gives up, also in the middle of looking
+// up an upstream, when ctx ends before it returns; the error is ctx's cause.
+func StartGatewayContext(ctx context.Context, cfg GatewayConfig) (*Gateway, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -97,7 +103,12 @@ func StartGateway(cfg GatewayConfig) (*Gateway, error) {
 	}
 	g.ctx, g.quit = context.WithCancel(context.Background())
 	g.listeners.Store(new([]*served))
-	if err := g.change(cfg.Listeners, 0); err != nil {
+	started := context.AfterFunc(ctx, g.quit)
+	err := g.change(cfg.Listeners, 0)
+	if !started() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil

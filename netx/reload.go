@@ -1,7 +1,6 @@
 package netx
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -116,13 +115,12 @@ func (c *change) compare(listeners []ListenerConfig) error {
 		l := &served{want: want, cfg: want}
 		c.next, c.fresh = append(c.next, l), append(c.fresh, l)
 	}
-	return each(c.fresh, func(l *served) (err error) {
+	for _, l := range c.fresh {
 		if i := slices.IndexFunc(c.now, func(old *served) bool { return c.leaves(old) && l.follows(old) }); i >= 0 {
 			l.before = c.now[i]
 		}
-		l.upstream, err = resolve(c.ctx, l.want)
-		return err
-	})
+	}
+	return c.lookUp()
 }
 
 func (c *change) leaves(l *served) bool { return !slices.Contains(c.next, l) }
@@ -136,19 +134,6 @@ func (l *served) follows(old *served) bool {
 		return l.want.Listen == old.want.Listen && l.want.Name == old.want.Name
 	}
 	return l.want.Listen == old.cfg.Listen
-}
-
-// resolve gives the address of an upstream, where it is known before somebody
-// connects.
-func resolve(ctx context.Context, l ListenerConfig) (netip.AddrPort, error) {
-	switch {
-	case l.Upstream == Echo:
-		return netip.AddrPort{}, nil
-	case l.Protocol == UDP:
-		return resolveUDP(ctx, l.Upstream)
-	}
-	a, _ := netip.ParseAddrPort(l.Upstream)
-	return a, nil
 }
 
 // prepare does all that can fail, up to the point where the new servers only

@@ -1,12 +1,9 @@
 package netx
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,35 +50,6 @@ func newUDPServer(cfg ListenerConfig, upstream netip.AddrPort, f *frame, lock *a
 	}
 	s.setCap(cfg.UDP.MaxSessions)
 	return s
-}
-
-// lookUpMost is how long a look-up of an upstream may take.
-const lookUpMost = 5 * time.Second
-
-// resolveUDP looks a name up once; IPv4 is preferred.
-func resolveUDP(ctx context.Context, hostport string) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddrPort(hostport); err == nil {
-		return unmapped(a), nil
-	}
-	fail := func(err error) (netip.AddrPort, error) {
-		return netip.AddrPort{}, fmt.Errorf("upstream %s: %w", hostport, err)
-	}
-	host, service, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return fail(err)
-	}
-	port, err := strconv.ParseUint(service, 10, 16)
-	if err != nil {
-		return fail(err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpMost)
-	defer cancel()
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return fail(err)
-	}
-	best := max(0, slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Unmap().Is4() }))
-	return unmapped(netip.AddrPortFrom(addrs[best], uint16(port))), nil
 }
 
 // bind binds the sockets of all loops before one of them reads, while the

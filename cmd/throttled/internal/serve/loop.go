@@ -19,8 +19,12 @@ const (
 	toReload                // read the configuration again
 )
 
-// loop writes report lines and obeys signals until it is time to stop.
-func (p *process) loop(signals <-chan os.Signal) {
+// loop writes report lines and obeys signals, the early ones first, until it is
+// time to stop.
+func (p *process) loop(signals <-chan os.Signal, early []os.Signal) {
+	for _, s := range early {
+		p.obey(s)
+	}
 	interval := p.config.Load().Report.Every
 	reports, stopReports := every(interval)
 	defer func() { stopReports() }()

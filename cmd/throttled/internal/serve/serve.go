@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
@@ -58,18 +59,51 @@ func Run(c *config.Config, reread func() (*config.Config, error), stdout io.Writ
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, watched...)
 	ignoreBrokenPipe()
-	p, err := start(c, reread, stdout, log)
-	if err != nil {
+	p, early, err := startUnless(signals, c, reread, stdout, log)
+	if p == nil {
 		return err
 	}
 	p.ready()
-	p.loop(signals)
+	p.loop(signals, early)
 	p.stopping()
 	return p.stop()
 }
 
-// start brings everything up, or leaves nothing behind.
-func start(c *config.Config, reread func() (*config.Config, error), stdout io.Writer, log *slog.Logger) (_ *process, err error) {
+// startUnless starts the process unless a signal that comes meanwhile is to end it,
+// which it says with nil: a name of an upstream may take a while to be looked up.
+// The process is to obey the early signals.
+func startUnless(signals <-chan os.Signal, c *config.Config, reread func() (*config.Config, error), stdout io.Writer, log *slog.Logger) (p *process, early []os.Signal, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		p, err = start(ctx, c, reread, stdout, log)
+	}()
+	for {
+		select {
+		case <-started:
+			if p != nil && ctx.Err() != nil {
+				return nil, nil, p.stop()
+			}
+			if errors.Is(err, context.Canceled) {
+				err = nil
+			}
+			return p, early, err
+		case s := <-signals:
+			switch meaning(s) {
+			case toStop, toDrain:
+				log.Info("stopping", "signal", s.String())
+				cancel()
+			default:
+				early = append(early, s)
+			}
+		}
+	}
+}
+
+// start brings everything up, or leaves nothing behind. It gives up when ctx ends.
+func start(ctx context.Context, c *config.Config, reread func() (*config.Config, error), stdout io.Writer, log *slog.Logger) (_ *process, err error) {
 	p := newProcess(c, reread, log)
 	defer func() {
 		if err != nil {
@@ -97,7 +131,7 @@ func start(c *config.Config, reread func() (*config.Config, error), stdout io.Wr
 	if c.State.Path != "" { // before anybody is served, and after another gateway's address was noticed
 		state.Load(c.State.Path, p.engine, log)
 	}
-	if p.gateway, err = p.startGateway(c); err != nil {
+	if p.gateway, err = p.startGateway(ctx, c); err != nil {
 		return nil, err
 	}
 	if c.State.Path != "" {
@@ -136,12 +170,12 @@ func newProcess(c *config.Config, reread func() (*config.Config, error), log *sl
 	return p
 }
 
-func (p *process) startGateway(c *config.Config) (*netx.Gateway, error) {
+func (p *process) startGateway(ctx context.Context, c *config.Config) (*netx.Gateway, error) {
 	listeners, err := c.Gateway(p.engine)
 	if err != nil {
 		return nil, err
 	}
-	return netx.StartGateway(netx.GatewayConfig{
+	return netx.StartGatewayContext(ctx, netx.GatewayConfig{
 		Engine: p.engine, Listeners: listeners, Logger: p.log, KernelDrop: c.KernelDrop,
 	})
 }
@@ -199,6 +233,9 @@ func (p *process) announce(c *config.Config) {
 	}
 }
 
+// patience is how long stop waits for a reload.
+const patience = time.Second
+
 // stop takes down what start has brought up, listeners first, so that the last
 // report line counts everything, and everything in it has come to rest.
 func (p *process) stop() error {
@@ -209,7 +246,10 @@ func (p *process) stop() error {
 		errs = append(errs, p.gateway.Close())
 		p.lines.write(p.report())
 	}
-	<-p.obeyed
+	select {
+	case <-p.obeyed:
+	case <-time.After(patience): // a file that it reads may hang
+	}
 	if p.draining.Load() {
 		for range p.drained { // what the loop has not read
 		}
