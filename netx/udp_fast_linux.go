@@ -216,11 +216,8 @@ func (p *fastPath) take(s *session, now int64) (more bool) {
 	case err != nil: // mostly ECONNREFUSED; reading it has cleared it
 		p.loop.upstreamError(err)
 	}
-	if n > 0 {
-		s.seen = now
-	}
 	for i := from; i < from+n; i++ {
-		if payload, _ := p.in.payload(i); p.loop.mayReply(s, len(payload)) {
+		if payload, _ := p.in.payload(i); p.loop.mayReply(s, len(payload), now) {
 			p.out.add(nil, payload, &c.peer)
 		}
 	}

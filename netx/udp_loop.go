@@ -316,10 +316,12 @@ func (l *udpLoop) sessionOf(d *datagram, now int64) (*session, dropReason) {
 	return s, 0
 }
 
-// mayReply says whether a reply goes to the client of its session.
-func (l *udpLoop) mayReply(s *session, size int) bool {
+// mayReply says whether a reply goes to the client of its session. One that does
+// not keeps no session alive.
+func (l *udpLoop) mayReply(s *session, size int, now int64) bool {
 	s.answered = true
 	if s.proof.allows(size, l.cfg.UDP.MaxReplyRatio) {
+		s.seen = now
 		return true
 	}
 	l.count.repliesSuppressed.Add(1)

@@ -126,8 +126,7 @@ func (p *plainPath) reply(s *session, payload []byte, err error) bool {
 		return false
 	}
 	if err == nil {
-		s.seen = p.loop.now()
-		if !p.loop.mayReply(s, len(payload)) {
+		if !p.loop.mayReply(s, len(payload), p.loop.now()) {
 			return true
 		}
 		if _, err = p.listen.socket.WriteToUDPAddrPort(payload, s.peer); err == nil {

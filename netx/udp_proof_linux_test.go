@@ -71,6 +71,22 @@ func TestMaxReplyRatio(t *testing.T) {
 	})
 }
 
+// What is not sent to a client that may not be there keeps its session from ending
+// no longer than nothing at all.
+func TestSuppressedRepliesKeepNoSession(t *testing.T) {
+	onEachPath(t, func(t *testing.T, on path) {
+		up := manualUpstream(t, "127.0.0.1:0")
+		g := on.start(t, newEngine(t, unlimited), up.LocalAddr().String(), UDPOptions{MaxReplyRatio: 1, SessionIdle: 50 * time.Millisecond})
+		send(t, dialUDP(t, "", g.Addrs()[0]), []byte("forged"))
+		_, from := readFrom(t, up)
+		require.Eventually(t, func() bool {
+			_, _ = up.WriteToUDPAddrPort([]byte("longer than that"), from)
+			r := g.Listeners()[0]
+			return r.RepliesSuppressed > 0 && r.SessionsActive == 0
+		}, ioTimeout, time.Millisecond)
+	})
+}
+
 // Replies of many sessions that come at once, of which some are not sent: each
 // client gets its own, whole.
 func TestMaxReplyRatioAmongMany(t *testing.T) {
