@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+	"github.com/seed-ee4278a0/throttled/netx"
 )
 
 var update = flag.Bool("update", false, "write the table of keys into README.md")
@@ -40,6 +43,23 @@ func TestREADMEHasTheKeys(t *testing.T) {
 		return
 	}
 	assert.Equal(t, want, old.FindString(readme), "go test ./cmd/throttled/packaging -run README -update")
+}
+
+// Whoever copies an example of README.md has a configuration.
+func TestREADMEExamplesAreConfigurations(t *testing.T) {
+	examples := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(read(t, root+"/README.md"), -1)
+	assert.NotEmpty(t, examples)
+	for _, e := range examples {
+		_, err := config.Parse("README.md", []byte(e[1]))
+		assert.NoError(t, err, e[1])
+	}
+}
+
+func TestREADMEHasTheReasons(t *testing.T) {
+	readme := read(t, root+"/README.md")
+	for _, r := range netx.DropReasons() {
+		assert.Regexp(t, "(?m)^\\|[^|]*`"+r+"`[^|]*\\|", readme)
+	}
 }
 
 func TestKeysAreInTheOrderOfTheSchema(t *testing.T) {
