@@ -311,7 +311,7 @@ func TestClient(t *testing.T) {
 	assert.JSONEq(t, `{"Evaluated": 7}`, string(body))
 
 	_, err = Client{Address: s.Addr()}.Get("/v1/report")
-	assert.EqualError(t, err, "admin: "+s.Addr()+" answers 401 Unauthorized: a valid bearer token is needed")
+	assert.EqualError(t, err, "admin: "+s.Addr()+" answers 401 Unauthorized: a valid bearer token is needed; --token-file names the file that has it")
 	_, err = Client{Address: "127.0.0.1:1"}.Get("/v1/report")
 	assert.ErrorContains(t, err, "admin: no gateway answers at 127.0.0.1:1 (--admin names another address): dial tcp")
 

@@ -31,7 +31,11 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	return fmt.Sprintf("admin: %s answers %d %s: %s", e.Address, e.Status, http.StatusText(e.Status), e.Reason)
+	text := fmt.Sprintf("admin: %s answers %d %s: %s", e.Address, e.Status, http.StatusText(e.Status), e.Reason)
+	if e.Status == http.StatusUnauthorized {
+		text += "; --token-file names the file that has it"
+	}
+	return text
 }
 
 // Get returns the body that answers a GET of path.
