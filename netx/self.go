@@ -12,8 +12,9 @@ import (
 // to one comes back.
 type selfAddrs struct {
 	listen map[netip.AddrPort]bool
-	ports  [1 << 16 / 64]uint64 // of listen, a bit each: most datagrams need no more
-	local  map[netip.Addr]bool  // what a listener on a wildcard answers from
+	ports  [1 << 16 / 64]uint64                // of listen, a bit each: most datagrams need no more
+	local  atomic.Pointer[map[netip.Addr]bool] // what a listener on a wildcard answers from
+	doubt  atomic.Bool                         // somebody may have sent from an address that is new since
 }
 
 // A selfSet holds the selfAddrs of each protocol. What it holds is not changed,
@@ -34,7 +35,7 @@ func (s *selfSet) of(p Protocol) *selfAddrs {
 func (s *selfAddrs) add(listen netip.AddrPort) {
 	if s.listen == nil {
 		s.listen = make(map[netip.AddrPort]bool)
-		s.local = localAddrs()
+		s.readLocal()
 	}
 	s.listen[listen] = true
 	s.ports[listen.Port()/64] |= 1 << (listen.Port() % 64)
@@ -55,8 +56,24 @@ func (s *selfAddrs) has(src netip.AddrPort) bool {
 	if !s.listen[netip.AddrPortFrom(wildcard, src.Port())] {
 		return false
 	}
-	return src.Addr().IsLoopback() || s.local[src.Addr().WithZone("")]
+	if src.Addr().IsLoopback() || (*s.local.Load())[src.Addr().WithZone("")] {
+		return true
+	}
+	if !s.doubt.Load() {
+		s.doubt.Store(true)
+	}
+	return false
 }
+
+// refresh learns of addresses that the machine has got or lost, where has has
+// met somebody who may have one.
+func (s *selfAddrs) refresh() {
+	if s != nil && s.doubt.CompareAndSwap(true, false) {
+		s.readLocal()
+	}
+}
+
+func (s *selfAddrs) readLocal() { s.local.Store(new(localAddrs())) }
 
 // reaches says whether what is sent to an address arrives at a listener of this
 // gateway. An unspecified one stands for this machine.

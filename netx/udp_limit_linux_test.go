@@ -27,18 +27,45 @@ func TestUDPFromTheGatewayItself(t *testing.T) { // C77
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, g.Close()) })
 	b := g.Addrs()[1]
+	forged := besideListener(t, b)
+	_, err = forged.WriteTo([]byte("round and round"), net.UDPAddrFromAddrPort(g.Addrs()[0]))
+	require.NoError(t, err)
+	r := reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 1 })
+	assert.Equal(t, map[string]int64{"self": 1}, r.Dropped)
+}
+
+// besideListener is a socket on the address of a listener.
+func besideListener(t *testing.T, at netip.AddrPort) net.PacketConn {
+	t.Helper()
 	lc := net.ListenConfig{Control: func(_, _ string, c syscallRawConn) error {
 		return c.Control(func(fd uintptr) {
 			assert.NoError(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 		})
 	}}
-	forged, err := lc.ListenPacket(context.Background(), "udp4", b.String())
+	c, err := lc.ListenPacket(context.Background(), "udp4", at.String())
 	require.NoError(t, err)
-	defer forged.Close()
-	_, err = forged.WriteTo([]byte("round and round"), net.UDPAddrFromAddrPort(g.Addrs()[0]))
-	require.NoError(t, err)
-	r := reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == 1 })
-	assert.Equal(t, map[string]int64{"self": 1}, r.Dropped)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// An address that the machine got while the gateway was running is its own, too.
+func TestUDPFromANewAddressOfTheGateway(t *testing.T) { // C77
+	if !inNamespace(t) {
+		return
+	}
+	upLoopback(t)
+	up := manualUpstream(t, "127.0.0.1:0")
+	g := fast.listener(t, newEngine(t, unlimited), nil, ListenerConfig{
+		Name: "any", Listen: netip.MustParseAddrPort("0.0.0.0:7000"), Upstream: up.LocalAddr().String(),
+		UDP: UDPOptions{SessionIdle: time.Millisecond},
+	})
+	added := netip.MustParseAddrPort("10.1.1.1:7000")
+	addLoopback(t, added.Addr())
+	forged := besideListener(t, added)
+	require.Eventually(t, func() bool {
+		_, err := forged.WriteTo([]byte("round and round"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7000})
+		return err == nil && g.Listeners()[0].Dropped["self"] > 0
+	}, ioTimeout, time.Millisecond)
 }
 
 func TestUDPThrottles(t *testing.T) { onEachPath(t, testUDPThrottles) } // C08, C02

@@ -130,6 +130,7 @@ func (l *udpLoop) sweep() {
 			return
 		case <-tick.C:
 			l.table.sweep(l.now())
+			l.self.of(UDP).refresh()
 		}
 	}
 }
