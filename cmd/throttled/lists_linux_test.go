@@ -142,7 +142,10 @@ func TestBanCommands(t *testing.T) {
 	assert.Equal(t, 1, b.LockedOut)
 	assert.Equal(t, "127.0.0.2/32 is free\n", g.ask("unban", "127.0.0.2"))
 	assert.Contains(t, g.ask("explain", "127.0.0.2"), "soft_throttle for ")
-	assert.Len(t, g.logged("banned"), 2)
+	banned := g.logged("banned")
+	require.Len(t, banned, 2)
+	assert.Equal(t, "1h0m0s", banned[0]["for"])
+	assert.Equal(t, "until unban", banned[1]["for"])
 	assert.Len(t, g.logged("unbanned"), 2)
 
 	for _, command := range [][]string{{"bans"}, {"ban", "192.0.2.1"}, {"unban", "192.0.2.1"}, {"explain", "192.0.2.1"}} {

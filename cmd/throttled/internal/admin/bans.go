@@ -117,11 +117,13 @@ func (h *handler) ban(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	h.Logger.Info("banned", "prefix", p.String(), "for", d.String(), "note", body.Note)
 	b := Ban{Prefix: p, Kind: engine.Banned.String(), Note: body.Note, Warning: h.saved()}
+	length := "until unban"
 	if d > 0 {
+		length = d.String()
 		b.Until, b.LeftMs = time.Now().Add(d).UTC(), milliseconds(d)
 	}
+	h.Logger.Info("banned", "prefix", p.String(), "for", length, "note", body.Note)
 	if exempt, _ := h.Engine.Listed(p); exempt {
 		b.Warning = strings.TrimPrefix(b.Warning+"; the prefix is exempt, too, and that counts", "; ")
 	}
