@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
@@ -33,6 +34,8 @@ func keepOpen(t *testing.T, addr string) *net.TCPConn {
 	return c
 }
 
+// C52: who connects too often is refused before the dial, and keeps what is open,
+// as does who is banned.
 func TestTCPDecidesBeforeTheDial(t *testing.T) {
 	var dialled atomic.Int64
 	upstream := upstreamTCP(t, func(c *net.TCPConn) {
@@ -40,11 +43,12 @@ func TestTCPDecidesBeforeTheDial(t *testing.T) {
 		_, _ = io.Copy(c, c)
 	})
 	e := engineOf(t, policy.Policy{
-		Packets:    tokenbucket.Limit{Capacity: 2, RefillPerSecond: noRefill},
+		Packets:    tokenbucket.Limit{Capacity: 3, RefillPerSecond: noRefill},
 		Escalation: policy.Escalation{MaxSoftViolations: 3},
 	})
 	g, report := startTCPOn(t, e, 0, upstream, TCPOptions{})
 	addr := g.Addrs()[0].String()
+	kept := keepOpen(t, addr)
 	for i := range 8 {
 		err := fateOf(addr, "127.0.0.1")
 		if i < 2 {
@@ -54,13 +58,19 @@ func TestTCPDecidesBeforeTheDial(t *testing.T) {
 		}
 	}
 	require.NoError(t, fateOf(addr, "127.0.0.2"), "another address pays for itself")
+	require.NoError(t, e.Ban(netip.MustParsePrefix("127.0.0.1/32"), 0, ""))
+	_, err := kept.Write([]byte("y"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(kept, make([]byte, 1))
+	require.NoError(t, err, "an open connection stays")
+	kept.Close()
 	addsUp(t, report)
 	r := report()
-	assert.EqualValues(t, 3, dialled.Load())
-	assert.EqualValues(t, 9, r.Packets)
-	assert.EqualValues(t, 3, r.Forwarded)
+	assert.EqualValues(t, 4, dialled.Load())
+	assert.EqualValues(t, 10, r.Packets)
+	assert.EqualValues(t, 4, r.Forwarded)
 	assert.Equal(t, map[string]int64{"soft_throttle": 2, "hard_lockout": 4}, r.Dropped)
-	assert.EqualValues(t, 3, r.Bytes)
+	assert.EqualValues(t, 5, r.Bytes)
 }
 
 // C88: many addresses at once, each held to its own limit.

@@ -102,7 +102,7 @@ func newBan(s streams) *cobra.Command {
 		Short: "Keep an address or a prefix out",
 		Long: `Keep an address or a prefix out for a time, or until it is unbanned. A ban takes
 the place of an earlier one of the same prefix. With a state file it outlives a
-restart.`,
+restart. TCP connections that are open go on.`,
 		Example: `  throttled ban 203.0.113.7 --for 10m --note "port scan"
   throttled ban 2001:db8::/32`,
 		Args: oneArg(&prefix, "PREFIX", config.ParsePrefix),
