@@ -152,12 +152,9 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 
 func TestUpstreamIsAListener(t *testing.T) {
 	for _, proto := range []Protocol{UDP, TCP} {
-		lock, err := lockAddr(proto, netip.MustParseAddrPort("127.0.0.1:0"), false)
-		require.NoError(t, err)
-		lock.release()
-		at := lock.addr
+		at := ownAddr(t, proto)
 		for _, listen := range []netip.AddrPort{at, netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())} {
-			_, err = StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: []ListenerConfig{
+			_, err := StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: []ListenerConfig{
 				{Name: "a", Protocol: proto, Listen: netip.MustParseAddrPort("127.0.0.1:0"), Upstream: at.String()},
 				{Name: "b", Protocol: proto, Listen: listen, Upstream: Echo},
 			}})
