@@ -80,13 +80,17 @@ func TestFewDescriptors(t *testing.T) {
 		assert.GreaterOrEqual(t, after.Listeners[1].Packets, int64(connects))
 	})
 	t.Run("none left", func(t *testing.T) {
-		require.Eventually(t, func() bool { // some may have been closing
-			child.ask(t, "fill")
-			return !echoesTCP(state.TCP)
-		}, settled, time.Millisecond)
-		before := child.ask(t, "state")
-		began := time.Now()
-		assert.False(t, echoesTCP(state.TCP), "accepted without a descriptor: this test tests nothing")
+		var (
+			before childState
+			began  time.Time
+		)
+		for refused, tries := 0, 0; refused < 2; tries++ { // what was closing is free only by and by
+			require.Less(t, tries, 100, "accepted without a descriptor: this test tests nothing")
+			before, began = child.ask(t, "fill"), time.Now()
+			if refused++; echoesTCP(state.TCP) {
+				refused = 0
+			}
+		}
 		assert.True(t, echoes(datagrams), "UDP must not end with the TCP listener")
 		after := child.ask(t, "state")
 		assert.Less(t, after.CPU-before.CPU, time.Since(began)/5, "the gateway is busy doing nothing")
