@@ -46,6 +46,7 @@ func TestUsage(t *testing.T) {
 		{"run --udp 127.0.0.1:1", nil, "throttled: invalid argument \"127.0.0.1:1\" for \"--udp\" flag: \"127.0.0.1:1\" is not LISTEN=UPSTREAM"},
 		{"run --tcp :1=echo", nil, "throttled: invalid argument \":1=echo\" for \"--tcp\" flag: \":1\" has no address"},
 		{"run --report-every 10", nil, "throttled: invalid argument \"10\" for \"--report-every\" flag: 10 has no unit"},
+		{"run --report-every 1us", nil, "throttled: invalid argument \"1us\" for \"--report-every\" flag: 1us is too often; allowed: 1ms or more"},
 		{"run --grace 0", nil, "throttled: invalid argument \"0\" for \"--grace\" flag: 0 has no meaning here"},
 		{"run --admin 9190", nil, "throttled: invalid argument \"9190\" for \"--admin\" flag: \"9190\" is not an address"},
 		{"run --udp 127.0.0.1:1=echo,127.0.0.1:1=echo", nil, "throttled: config: listener udp:127.0.0.1:1: listener \"udp:127.0.0.1:1\" has udp 127.0.0.1:1 already"},

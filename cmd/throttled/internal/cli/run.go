@@ -58,7 +58,7 @@ variable, and both win over the file; listeners are added to those of the file.`
 	f.Var(listenersInto(&o.listeners, netx.TCP), "tcp", "add a TCP listener; repeatable")
 	f.Var(into(&o.admin, "ADDR", config.DefaultAdmin, config.ParseAdmin), "admin", "admin server: ip:port, unix:PATH or off")
 	f.Var(into(&o.token, "FILE", "", readableToken), "token-file", "file with the token of the admin server")
-	f.Var(into(&o.every, "DUR", "10s", config.ParseInterval), "report-every", "time between JSON report lines; 0 = never")
+	f.Var(into(&o.every, "DUR", "10s", config.ParseEvery), "report-every", "time between JSON report lines; 0 = never")
 	f.Var(into(&o.grace, "DUR", "30s", config.ParseTimeout), "grace", "how long a drain waits for sessions and connections")
 	return cmd
 }

@@ -12,7 +12,7 @@ func (d *decoder) engine(config *Config, v value) {
 		{"max_endpoints", "MaxTrackedEndpoints", count(&c.MaxTrackedEndpoints)},
 		{"on_full", "OnFull", choice(&c.OnFull, onFullWords)},
 		{"stale_after", "StaleAfter", duration(&c.StaleAfter)},
-		{"cleanup_interval", "CleanupInterval", duration(&c.CleanupInterval)},
+		{"cleanup_interval", "CleanupInterval", interval(&c.CleanupInterval)},
 		{"ipv4_prefix", "IPv4Prefix", count(&c.IPv4Prefix)},
 		{"ipv6_prefix", "IPv6Prefix", count(&c.IPv6Prefix)},
 		{"key_by_port", "KeyByPort", truth(&c.KeyByPort)},

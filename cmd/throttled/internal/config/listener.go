@@ -95,6 +95,9 @@ func (d *decoder) checkListeners(c *Config) {
 		policies[p.Name] = true
 	}
 	for i, l := range c.Listeners {
+		if len(d.mistakes) == maxMistakes {
+			return // of many listeners each may be in conflict with each
+		}
 		at := d.listeners[i]
 		known := func(name string, at value) {
 			if !policies[name] {

@@ -67,7 +67,7 @@ func (c *Config) fields() []field {
 
 func (d *decoder) report(r *Report, v value) {
 	d.mapping(v, nil, []field{
-		{"every", "", durationOrZero(&r.Every)},
+		{"every", "", parsed(&r.Every, allowedDuration, ParseEvery)},
 		{"path", "", parsed(&r.Path, allowedReportPath, parseReportPath)},
 	})
 }

@@ -59,6 +59,10 @@ func duration(to *time.Duration) func(*decoder, value) {
 	return parsed(to, allowedDuration, positive(parseDuration))
 }
 
+func interval(to *time.Duration) func(*decoder, value) {
+	return parsed(to, allowedDuration, positive(ParseEvery))
+}
+
 func size(to *int64) func(*decoder, value) {
 	return parsed(to, allowedSize, positive(parseSize))
 }

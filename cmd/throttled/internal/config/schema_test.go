@@ -197,7 +197,7 @@ func TestSchemaTakesWhatTheDecoderTakes(t *testing.T) {
 	samples := map[string][]byte{"default.yaml": defaultFile, "full": []byte(full)}
 	for _, file := range []string{
 		"{}", "admin: {listen: 'unix:/run/throttled/admin'}", "admin: {listen: '[::1]:9190'}", "report: {every: 0}",
-		"drain: {grace: 1h30m}", "drain: {grace: .5s}", "state: {interval: 100µs}", "report: {every: '0'}",
+		"drain: {grace: 1h30m}", "drain: {grace: .5s}", "state: {interval: 1000µs}", "drain: {grace: 100µs}", "report: {every: '0'}",
 		"engine: {shards: 1, adaptive: {low: 0, high: 1, floor: 100%}}", "engine: {adaptive: {floor: '0.5'}}",
 		"deny: [192.0.2.1, '2001:db8::/32', '::ffff:192.0.2.0/120']", "exempt: &x [192.0.2.7]",
 		"policies: [{name: 'Grüße!', refill: 0.5/s, initial: 7, bytes: {capacity: 1500, refill: .5MB/m}, lockout: {growth: 1.5}}]",

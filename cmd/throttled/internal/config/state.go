@@ -21,7 +21,7 @@ func (d *decoder) state(s *State, v value) {
 	at := places{}
 	d.mapping(v, at, []field{
 		{"path", "path", text(&s.Path, allowedStatePath)},
-		{"interval", "", duration(&s.Interval)},
+		{"interval", "", interval(&s.Interval)},
 	})
 	if s.Path == "" {
 		return

@@ -48,8 +48,18 @@ func parseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseInterval reads a duration of 0 or more, as report.every has it.
+// ParseInterval reads a duration of 0 or more.
 func ParseInterval(s string) (time.Duration, error) { return parseDuration(s) }
+
+// ParseEvery reads the time between two of the same, as report.every has it: 0, or
+// 1 ms or more, as what comes oftener takes a whole core.
+func ParseEvery(s string) (time.Duration, error) {
+	d, err := parseDuration(s)
+	if err == nil && d != 0 && d < time.Millisecond {
+		err = fmt.Errorf("%s is too often; allowed: 1ms or more", s)
+	}
+	return d, err
+}
 
 // ParseTimeout reads a duration of more than 0, as drain.grace has it.
 func ParseTimeout(s string) (time.Duration, error) { return positive(parseDuration)(s) }

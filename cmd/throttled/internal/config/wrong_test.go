@@ -116,6 +116,11 @@ var wrong = []struct {
 		"2:45: engine.cleanup_interval: -5s is negative; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h",
 		"3:16: drain.grace: 0 has no meaning here; allowed: more than 0",
 	}},
+	{"intervals that would take a core", "report: {every: 999µs}\nstate: {interval: 1ns}\nengine: {cleanup_interval: 1us}\n", []string{
+		"1:17: report.every: 999µs is too often; allowed: 1ms or more",
+		"2:19: state.interval: 1ns is too often; allowed: 1ms or more",
+		"3:28: engine.cleanup_interval: 1us is too often; allowed: 1ms or more",
+	}},
 	{"long durations", "report: {every: 300000000h}\n", []string{
 		`1:17: report.every: "300000000h" is not a duration; allowed: a number and a unit, such as 500ms, 30s, 10m or 1h`,
 	}},

@@ -21,6 +21,8 @@ const (
 	maxIndent   = 200     // columns before the dash of a list entry
 	maxSigns    = 32      // dashes, colons, anchors and the like in a line, outside brackets
 	maxKeys     = 1000    // keys of one mapping
+	maxRare     = 32      // tags, directives and the like
+	maxGaps     = 1000    // keys and list entries without a value
 	maxVisits   = 100_000 // mappings, those that aliases repeat included
 	maxMistakes = 1000
 )
@@ -65,23 +67,37 @@ func unreadable(data []byte) *Mistake {
 	return nil
 }
 
+// rare is what a configuration needs none of, or one.
+var rare = map[token.Type]string{
+	token.MappingKeyType:     "keys begin with ?",
+	token.TagType:            "tags",
+	token.DirectiveType:      "directives",
+	token.DocumentHeaderType: "documents",
+	token.DocumentEndType:    "ends of documents",
+}
+
 // oversized refuses nesting and mappings that no configuration needs, before
 // the parser goes into them.
 func oversized(tokens token.Tokens) *Mistake {
-	depth, marked, columns, signs := 0, 0, map[int]int{}, signCount{}
+	depth, columns, signs, missing := 0, map[int]int{}, signCount{}, gaps{}
+	seen := map[token.Type]int{}
 	for i, t := range tokens {
 		if depth == 0 && signs.tooMany(t) {
 			return syntax(t, fmt.Sprintf("more than %d keys, dashes and the like in a line", maxSigns))
+		}
+		if missing.tooMany(tokens, i) {
+			return syntax(t, fmt.Sprintf("more than %d keys and list entries have no value", maxGaps))
+		}
+		if what, few := rare[t.Type]; few {
+			if seen[t.Type]++; seen[t.Type] > maxRare {
+				return syntax(t, fmt.Sprintf("more than %d %s", maxRare, what))
+			}
 		}
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			depth++
 		case token.SequenceEndType, token.MappingEndType:
 			depth--
-		case token.MappingKeyType:
-			if marked++; marked > maxSigns {
-				return syntax(t, fmt.Sprintf("more than %d keys begin with ?", maxSigns))
-			}
 		case token.SequenceEntryType:
 			forgetDeeper(columns, t.Position.Column)
 			if t.Position.Column > maxIndent {
