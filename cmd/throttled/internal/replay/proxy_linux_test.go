@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -92,4 +93,67 @@ listeners:
 		assert.Equal(t, denied[row.Endpoint], row.Denied, row.Endpoint)
 	}
 	assert.Len(t, r.Denied, len(denied))
+}
+
+// The same of connections.
+func TestReplayOfProxyConnectionsAgreesWithTheGateway(t *testing.T) {
+	const yaml = `
+engine: {adaptive: {enabled: false}}
+deny: [127.0.1.3, 198.51.100.3]
+policies:
+  - {name: default, capacity: 20, refill: 1/h, violations: {max: 7, window: 1h}, lockout: {base: 1h}}
+listeners:
+  - {name: web, protocol: tcp, listen: "127.0.0.1:%d", upstream: echo, dry_run: %v, tcp: {reject: close}, proxy_protocol: {accept_from: [127.0.1.0/30]}}
+`
+	beginnings := []string{
+		"", "PROXY UNKNOWN\r\n", "PROXY TCP4 1.2.3.4", "PROXY TCP4 1.2.3.4 5.6.7.8 0 9\r\n", "PROXY ", "PRO", "\r\n\r\n\x00\r\nQUIT\n\x20\x11\x00\x00",
+		"\r\n\r\n", "PROXY TCP4 198.51.100.3 192.0.2.1 1000 80\r\n", "PROXY TCP4 198.51.100.4 192.0.2.1 1000 80\r\n", "PROXY TCP6 2001:db8::1 2001:db8::2 1000 80\r\n",
+	}
+	for _, dry := range []bool{false, true} {
+		c := parsed(t, fmt.Sprintf(yaml, 0, dry))
+		e, err := engine.New(c.Engine)
+		require.NoError(t, err)
+		defer e.Close()
+		require.NoError(t, e.Deny(c.Deny...))
+		ls, err := c.Gateway(e)
+		require.NoError(t, err)
+		g, err := netx.StartGateway(netx.GatewayConfig{Engine: e, Listeners: ls})
+		require.NoError(t, err)
+		defer g.Close()
+
+		random := rand.New(rand.NewPCG(7, 8))
+		var packets []stamped
+		listen := g.Addrs()[0]
+		for i := range uint32(300) {
+			from := netip.AddrFrom4([4]byte{127, 0, 1, byte(random.IntN(6))})
+			conn, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.TCPAddrFromAddrPort(listen))
+			require.NoError(t, err)
+			said := beginnings[random.IntN(len(beginnings))] + "hello"[:random.IntN(6)]
+			_, _ = conn.Write([]byte(said)) // it may be turned away already
+			_ = conn.CloseWrite()
+			_, _ = io.Copy(io.Discard, conn)
+			require.NoError(t, conn.Close())
+			client, syn := conn.LocalAddr().String(), 1000*i // a port may come again
+			packets = append(packets,
+				stamped{data: stream(t, client, listen.String(), "S", syn, 0)},
+				stamped{data: streamOf(t, client, listen.String(), "A", syn+1, []byte(said))},
+				stamped{data: stream(t, client, listen.String(), "FA", syn+1+uint32(len(said)), 0)})
+		}
+		var live netx.ListenerReport
+		require.Eventually(t, func() bool {
+			live = g.Listeners()[0]
+			ended := live.Forwarded
+			for _, n := range live.Dropped {
+				ended += n
+			}
+			return ended == 300 && live.ConnectionsActive == 0
+		}, 10*time.Second, time.Millisecond)
+		got := replayed(t, fmt.Sprintf(yaml, listen.Port(), dry), sorted(t, layers.LinkTypeRaw, packets)).Listeners[0]
+		assert.Equal(t, live.Packets, got.Packets)
+		assert.Equal(t, live.Bytes, got.Bytes)
+		assert.Equal(t, live.Forwarded, got.Forwarded)
+		assert.Equal(t, live.Dropped, got.Dropped)
+		assert.Equal(t, live.WouldDrop, got.WouldDrop)
+		assert.Len(t, got.Dropped, map[bool]int{false: 4, true: 1}[dry], "%v", got.Dropped)
+	}
 }
