@@ -176,9 +176,21 @@ func TestServiceOnAMachine(t *testing.T) {
 	assert.Contains(t, m.run("journalctl -u throttled"), "throttled.yaml:")
 	assert.Contains(t, m.run("dpkg -i throttled_*.deb 2>&1"), "not started, the configuration has mistakes")
 	assert.Equal(t, pid, m.run("systemctl show -p MainPID --value throttled"), "the gateway that was running")
+
+	// What fails at the start is tried again until the cause is gone.
+	m.run("mkdir -p /run/systemd/system/throttled.service.d && cd /run/systemd/system/throttled.service.d &&" +
+		"printf '[Service]\nRestartSec=10ms\n' > restart.conf && systemctl daemon-reload")
 	m.fails("systemctl restart throttled")
+	assert.Eventually(t, func() bool {
+		n, err := strconv.Atoi(m.run("systemctl show -p NRestarts --value throttled"))
+		return err == nil && n > 5
+	}, patience, 100*time.Millisecond)
 	m.run("sed -i 's/refill: many/refill: 64/' /etc/throttled/throttled.yaml")
-	m.run("systemctl reset-failed throttled; systemctl restart throttled")
+	assert.Eventually(t, func() bool {
+		return m.run("systemctl show -p ActiveState --value throttled") == "active"
+	}, patience, 100*time.Millisecond)
+	m.run("rm /run/systemd/system/throttled.service.d/restart.conf && systemctl daemon-reload && systemctl restart throttled")
+
 	m.run("for f in /usr/share/doc/throttled/examples/*.yaml; do throttled check -c $f || exit 1; done")
 	assert.Contains(t, m.run("throttled __complete rel"), "reload")
 	m.run("man -w throttled throttled.yaml")
