@@ -214,5 +214,8 @@ func readJSON(w http.ResponseWriter, r *http.Request, to any) (status int, err e
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", maxBody)
 	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+		err = fmt.Errorf("%s: a %s; allowed: a %s", wrong.Field, wrong.Value, wrong.Type)
+	}
 	return http.StatusBadRequest, fmt.Errorf("the body is not what it has to be: %w", err)
 }
