@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,4 +82,51 @@ func TestRulesOfTheFile(t *testing.T) {
 	require.NoError(t, err)
 	g.has(`throttled_dropped_total{listener="u",reason="hard_lockout"} 1`)
 	assert.Regexp(t, `(?m)^127\.0\.0\.2 +lockout +(1h0m0s|59m\d+s) +status *$`, g.ask("bans"))
+}
+
+// A dry run that goes from a listener to its policy and back drops nothing on the
+// way, whoever sends meanwhile.
+func TestDryRunMovesToThePolicy(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "throttled.yaml")
+	write := func(listener bool) {
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+admin: {listen: 127.0.0.1:0}
+report: {every: 0s}
+deny: [127.0.0.6]
+policies:
+  - {name: default, dry_run: %v}
+  - {name: other, dry_run: %[1]v}
+listeners:
+  - {name: u, protocol: udp, listen: 127.0.0.1:0, upstream: echo, dry_run: %v}
+  - {name: o, protocol: udp, listen: 127.0.0.1:0, upstream: echo, policy: other, dry_run: %[2]v}
+`, !listener, listener), 0o600))
+	}
+	write(true)
+	g := start(t, "-c", file)
+	var senders sync.WaitGroup
+	stop := make(chan struct{})
+	for _, name := range []string{"u", "o"} {
+		c := from(t, "127.0.0.6", g.addr[name])
+		senders.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = c.Write([]byte("denied"))
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		write(i%2 == 1)
+		g.ask("reload")
+	}
+	close(stop)
+	senders.Wait()
+	for _, name := range []string{"u", "o"} {
+		assert.NotContains(t, g.listener(name)["Dropped"], "denied")
+		assert.Greater(t, g.listener(name)["WouldDrop"].(map[string]any)["denied"], 100.0)
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/admin"
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
+	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx"
 	"github.com/seed-ee4278a0/throttled/policy"
 )
@@ -72,7 +73,7 @@ func (p *process) replace() (warnings []string, err error) {
 // trace. New ones are there before the listeners that want them.
 func (p *process) apply(c *config.Config) error {
 	old := p.config.Load()
-	if err := p.engine.SetPolicies(old.Engine.Default, union(old.Engine.Policies, c.Engine.Policies)); err != nil {
+	if err := p.engine.SetPolicies(between(old.Engine, c.Engine)); err != nil {
 		return err
 	}
 	listeners, err := c.Gateway(p.engine)
@@ -101,19 +102,27 @@ func (p *process) apply(c *config.Config) error {
 	return nil
 }
 
-// union is a with those of b whose names are not in it.
-func union(a, b []policy.Policy) []policy.Policy {
-	all := append([]policy.Policy(nil), a...)
-	names := map[string]bool{}
-	for _, p := range a {
-		names[p.Name] = true
+// between are the policies while the listeners change: the old ones, and the new
+// ones that have other names. Who will be a dry run is one already, so that nothing
+// is dropped where a listener ceases to be one.
+func between(old, c engine.Config) (def policy.Policy, named []policy.Policy) {
+	dry, known := map[string]bool{}, map[string]bool{}
+	for _, p := range c.Policies {
+		dry[p.Name] = p.DryRun
 	}
-	for _, p := range b {
-		if !names[p.Name] {
-			all = append(all, p)
+	for _, p := range old.Policies {
+		known[p.Name] = true
+		p.DryRun = p.DryRun || dry[p.Name]
+		named = append(named, p)
+	}
+	for _, p := range c.Policies {
+		if !known[p.Name] {
+			named = append(named, p)
 		}
 	}
-	return all
+	def = old.Default
+	def.DryRun = def.DryRun || c.Default.DryRun
+	return def, named
 }
 
 // logReload has a line for each mistake, so that none is read over.
