@@ -68,6 +68,28 @@ func TestUDPFromANewAddressOfTheGateway(t *testing.T) { // C77
 	}, ioTimeout, time.Millisecond)
 }
 
+// Where a datagram was sent to is the gateway's own, whether an interface has that
+// address or a route alone.
+func TestUDPFromWhereItWasSent(t *testing.T) { // C77
+	g := fast.listener(t, newEngine(t, unlimited), nil, ListenerConfig{
+		Name: "any", Listen: netip.MustParseAddrPort("0.0.0.0:0"), Upstream: Echo,
+	})
+	port := g.Addrs()[0].Port()
+	own, other := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.2")
+	l := g.server(0).(*udpServer).loops[0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rest := l.known([]datagram{
+		{src: netip.AddrPortFrom(own, port), local: own},
+		{src: netip.AddrPortFrom(other, port), local: own},
+		{src: netip.AddrPortFrom(own, port+1), local: own},
+	})
+	require.Len(t, rest, 2)
+	assert.Equal(t, other, rest[0].src.Addr())
+	assert.Equal(t, port+1, rest[1].src.Port())
+	assert.EqualValues(t, 1, l.batch.dropped[dropSelf])
+}
+
 func TestUDPThrottles(t *testing.T) { onEachPath(t, testUDPThrottles) } // C08, C02
 
 func testUDPThrottles(t *testing.T, on path) {

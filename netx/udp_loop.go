@@ -154,7 +154,7 @@ func (l *udpLoop) known(ds []datagram) []datagram {
 		switch {
 		case Bogon(d.src):
 			t.dropped[dropBogon]++
-		case self.has(d.src):
+		case self.has(d.src) || d.src == netip.AddrPortFrom(d.local, l.cfg.Listen.Port()):
 			t.dropped[dropSelf]++
 		case l.proxies != nil && !l.unwrap(d):
 		default:
