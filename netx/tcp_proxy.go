@@ -2,10 +2,12 @@ package netx
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/netx/proxyproto"
@@ -126,7 +128,7 @@ func (s *tcpServer) readHeader(c *caller) error {
 // logHeader is silent about who has sent nothing at all: so some load balancers
 // look whether anybody listens.
 func (s *tcpServer) logHeader(from netip.AddrPort, err error) {
-	if err == io.EOF {
+	if err == io.EOF || errors.Is(err, syscall.ECONNRESET) {
 		return
 	}
 	if n, ok := s.headerGate.pass(); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -138,4 +139,26 @@ func TestTCPProxyRefusedLeavesNothing(t *testing.T) {
 	const n = 1000
 	before := heapAfter(n)
 	assert.Less(t, (heapAfter(n)-before)/n, int64(200), "bytes for each")
+}
+
+// A load balancer may look whether anybody listens and leave with a reset, as
+// haproxy does every other second: that is counted and not logged. One that goes in
+// the middle of a header is.
+func TestTCPProxyLooksIn(t *testing.T) {
+	var log syncBuffer
+	g, err := StartGateway(GatewayConfig{Engine: engineOf(t, policy.Policy{}), Logger: textLog(&log), Listeners: []ListenerConfig{{
+		Name: "tcp", Protocol: TCP, Listen: loopback(0), Upstream: Echo, Proxy: acceptLB,
+	}}})
+	require.NoError(t, err)
+	defer g.Close()
+	for i, said := range []string{"", "PROXY TCP4"} {
+		c := dialFrom(t, g.Addrs()[0].String(), lb)
+		say(t, c, said)
+		if said == "" {
+			require.NoError(t, c.SetLinger(0))
+		}
+		require.NoError(t, c.Close())
+		dropsWhen(t, func() ListenerReport { return g.Listeners()[0] }, dropProxyHeader, i+1)
+		require.Equal(t, i, strings.Count(log.String(), "no PROXY header"), "%s", &log)
+	}
 }
