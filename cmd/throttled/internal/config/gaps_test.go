@@ -43,7 +43,7 @@ func TestGaps(t *testing.T) {
 // seconds is refused before.
 func TestMistakesOfNonsense(t *testing.T) {
 	const gaps = "more than 1000 keys and list entries have no value"
-	full := func(s string) string { return strings.Repeat(s, maxBytes/len(s)) }
+	full := func(s string) string { return strings.Repeat(s, 1<<17/len(s)) }
 	var conflicts strings.Builder
 	for i := range 12_000 {
 		fmt.Fprintf(&conflicts, "- {name: a%d, protocol: udp, listen: 127.0.0.1:1, upstream: 127.0.0.1:1}\n", i)
