@@ -206,7 +206,7 @@ listeners: [{name: u, protocol: udp, listen: 127.0.0.1:0, upstream: echo, tcp: {
 `, "DIR", c.dir)), 0o600))
 	got := run(t, nil, "reload", "--admin", g.admin)
 	assert.Equal(t, 0, got.code, got.stderr)
-	want := "throttled: warning: " + c.path + ":10:80: warning: listeners[0].tcp: has no effect on a udp listener\n"
+	want := c.path + ":10:80: warning: listeners[0].tcp: has no effect on a udp listener\n"
 	for _, key := range []string{"admin.listen", "state.path", "report.path", "engine.shards", "engine.max_endpoints", "engine.on_full",
 		"engine.stale_after", "engine.cleanup_interval", "engine.ipv4_prefix", "engine.ipv6_prefix", "engine.key_by_port",
 		"engine.adaptive", "kernel_drop", "admin.token_file"} {

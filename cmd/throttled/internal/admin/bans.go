@@ -148,6 +148,12 @@ func CheckNote(s string) error {
 	return nil
 }
 
+// held says why a prefix is kept out.
+var held = map[engine.ListKind]string{
+	engine.Banned: "which is banned",
+	engine.Denied: "which the configuration denies",
+}
+
 func (h *handler) unban(w http.ResponseWriter, r *http.Request) {
 	p, err := ParseBanned(r.PathValue("prefix"))
 	if err != nil {
@@ -166,8 +172,8 @@ func (h *handler) unban(w http.ResponseWriter, r *http.Request) {
 				fail(w, http.StatusConflict, p.String()+" is denied by the configuration, and no ban: take it out there")
 				return
 			}
-			if l.Prefix.Bits() < p.Bits() && l.Kind == engine.Banned && holds == "" {
-				holds = "; it is within the banned " + l.Prefix.String()
+			if l.Prefix.Bits() < p.Bits() && l.Kind != engine.Exempted && holds == "" {
+				holds = "; it is within " + l.Prefix.String() + ", " + held[l.Kind]
 			}
 		}
 	}
@@ -214,8 +220,14 @@ func readJSON(w http.ResponseWriter, r *http.Request, to any) (status int, err e
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", maxBody)
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		err = fmt.Errorf("%s: a %s; allowed: a %s", wrong.Field, wrong.Value, wrong.Type)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("a JSON %s; allowed: an object", wrong.Value)
+		if wrong.Field != "" {
+			err = fmt.Errorf("%s: a %s; allowed: a %s", wrong.Field, wrong.Value, wrong.Type)
+		}
+	}
+	if err == io.EOF {
+		err = errors.New("it is empty")
 	}
 	return http.StatusBadRequest, fmt.Errorf("the body is not what it has to be: %w", err)
 }

@@ -110,7 +110,10 @@ func TestUnbanWhatIsNoBan(t *testing.T) {
 	s := serve(t, Config{Listen: "127.0.0.1:0", Engine: e})
 	got := ask(t, s, "DELETE", "/v1/bans/203.0.113.7", nil)
 	assert.Equal(t, 404, got.status)
-	assert.Equal(t, "there is no ban of 203.0.113.7/32 and no lockout; it is within the banned 203.0.113.0/24", got.body["error"])
+	assert.Equal(t, "there is no ban of 203.0.113.7/32 and no lockout; it is within 203.0.113.0/24, which is banned", got.body["error"])
+	got = ask(t, s, "DELETE", "/v1/bans/10.0.0.7", nil)
+	assert.Equal(t, 404, got.status)
+	assert.Equal(t, "there is no ban of 10.0.0.7/32 and no lockout; it is within 10.0.0.0/8, which the configuration denies", got.body["error"])
 	got = ask(t, s, "DELETE", "/v1/bans/10.0.0.0/8", nil)
 	assert.Equal(t, 409, got.status)
 	assert.Equal(t, "10.0.0.0/8 is denied by the configuration, and no ban: take it out there", got.body["error"])
@@ -131,9 +134,9 @@ func TestBanThatIsRefused(t *testing.T) {
 		status int
 		want   string
 	}{
-		{``, 400, "the body is not what it has to be"},
+		{``, 400, "the body is not what it has to be: it is empty"},
 		{`null`, 400, `"" is not a prefix`},
-		{`[]`, 400, "the body is not what it has to be"},
+		{`[]`, 400, "the body is not what it has to be: a JSON array; allowed: an object"},
 		{`{}`, 400, `"" is not a prefix`},
 		{`{"prefix":"192.0.2.1"`, 400, "the body is not what it has to be"},
 		{`{"prefix":"192.0.2.1"} {}`, 400, "the body goes on behind the object"},

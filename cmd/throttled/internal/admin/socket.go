@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/seed-ee4278a0/throttled/cmd/throttled/internal/config"
@@ -70,6 +71,9 @@ func removeStale(path string) error {
 	if err == nil {
 		c.Close()
 		return fmt.Errorf("listen unix %s: address already in use", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) { // it may have more to do than it can
+		return err
 	}
 	return os.Remove(path)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +39,10 @@ lockouts stay. Keys that wait for a restart are named.`,
 
 func writeReloaded(s streams, r admin.Reloaded) error {
 	for _, w := range r.Warnings {
+		if strings.Contains(w, ": warning: ") { // file:line:column: first, as check has it
+			fmt.Fprintln(s.err, w)
+			continue
+		}
 		warn(s, w)
 	}
 	_, err := fmt.Fprintln(s.out, "the configuration is reloaded")
