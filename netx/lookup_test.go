@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-ee4278a0/throttled/policy"
 )
 
 // mute makes the name server one that never answers, and returns a channel that
@@ -50,7 +52,7 @@ func TestStartGivesUpLookingUp(t *testing.T) {
 		}
 	}()
 	before := time.Now()
-	_, err := StartGatewayContext(ctx, GatewayConfig{Engine: newEngine(t, unlimited), Listeners: named("a", "b", "c")})
+	_, err := StartGatewayContext(ctx, GatewayConfig{Engine: engineOf(t, policy.Policy{}), Listeners: named("a", "b", "c")})
 	require.ErrorIs(t, err, why)
 	assert.Less(t, time.Since(before), lookUpMost)
 }
@@ -58,7 +60,7 @@ func TestStartGivesUpLookingUp(t *testing.T) {
 // A reload that waits for names ends with the gateway.
 func TestCloseWhileLookingUp(t *testing.T) {
 	asking := mute(t)
-	g, err := StartGateway(GatewayConfig{Engine: newEngine(t, unlimited), Listeners: []ListenerConfig{{Name: "u", Listen: loopback(0), Upstream: Echo}}})
+	g, err := StartGateway(GatewayConfig{Engine: engineOf(t, policy.Policy{}), Listeners: []ListenerConfig{{Name: "u", Listen: loopback(0), Upstream: Echo}}})
 	require.NoError(t, err)
 	reloaded := make(chan error, 1)
 	go func() { reloaded <- g.Reload(named("a"), 0) }()
