@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -267,7 +268,7 @@ func (r Report) WriteText(w io.Writer) error {
 	p.line("HardBlockedCount", r.HardBlockedCount)
 	p.line("SoftWarningCount", r.SoftWarningCount)
 	p.line("TotalCleaned", r.TotalCleaned)
-	p.line("RefillRatio", r.RefillRatio)
+	p.line("RefillRatio", math.Round(1000*r.RefillRatio)/1000)
 	p.line("Evaluated", r.Evaluated)
 	p.line("Allowed", r.Allowed)
 	p.line("SoftThrottled", r.SoftThrottled)

@@ -146,6 +146,9 @@ func TestReportText(t *testing.T) {
 		require.Equal(t, 22, labels)
 		require.Contains(t, b.String(), "192.0.2.1")
 		require.ErrorIs(t, e.WriteReport(full{}), errFull)
+		b.Reset()
+		require.NoError(t, engine.Report{RefillRatio: 0.3275094919710573}.WriteText(&b))
+		require.Contains(t, b.String(), "RefillRatio         : 0.328\n")
 	})
 }
 
