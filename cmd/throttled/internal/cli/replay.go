@@ -32,13 +32,14 @@ there, or a wildcard. Take one with: tcpdump -s 128 -w FILE port PORT
 
 Read are Ethernet with VLAN tags, Linux cooked, raw IP and loopback. Headers are
 enough: lengths are those that they name. The first fragment of a datagram stands
-for all of it. A TCP connection counts at its SYN, once however often that is sent;
-its bytes count as the sequence numbers go on, and a client that would have been
-paused is counted and not slowed down. A packet that is stamped earlier than one
-before it is decided on at the time of that one, and counted. Opcodes and PROXY
-headers have to be in the capture, and for lockout_requires: established the
-answers of the server. Not replayed is what depends on the machine: CPU load, caps
-of sessions and connections, queues, upstreams, the kernel filter.
+for all of it. A TCP connection counts at its SYN, once however often that is
+sent; its bytes count as the sequence numbers go on, and a client that would have
+been paused is counted and not slowed down. A packet that is stamped earlier than
+one before it is decided on at the time of that one, and counted. Opcodes and
+PROXY headers have to be in the capture, and for lockout_requires: established the
+answers of the server. What a dry run lets through is listed apart. Not replayed
+is what depends on the machine: CPU load, caps of sessions and connections,
+queues, upstreams, the kernel filter.
 
 With --suggest the capture is read a second time, for policies as YAML to paste.
 refill is the 99.9th percentile of the endpoints' peak rates, each in the busiest
