@@ -81,7 +81,7 @@ func (ls *listeners) find(s *segment) (*listener, outside) {
 	switch {
 	case l == nil || to.IsMulticast():
 		return nil, otherAddress
-	case s.src.Port() == s.dst.Port() && ls.local[s.src.Addr()]:
+	case s.src.Port() == s.dst.Port() && s.src != s.dst && ls.local[s.src.Addr()]:
 		return nil, outgoing // the answer to a client that has the same port
 	}
 	if to != ls.last {

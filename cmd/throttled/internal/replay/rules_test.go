@@ -108,3 +108,15 @@ listeners:
 	assert.Empty(t, r.Warnings)
 	assert.Equal(t, map[string]int64{"other_address": 3}, r.Capture.NotForListener)
 }
+
+// C77: what comes from where it is sent to is nobody's.
+func TestFromWhereItWasSent(t *testing.T) {
+	const yaml = `
+listeners:
+  - {name: game, protocol: udp, listen: 0.0.0.0:27015, upstream: echo}
+`
+	own := stamped{data: datagram(t, v4server, v4server, 5)}
+	r := replayed(t, yaml, raw(t, own, stamped{data: datagram(t, v4client, v4server, 5)}, own))
+	assert.EqualValues(t, 1, r.Listeners[0].Forwarded)
+	assert.Equal(t, map[string]int64{"self": 2}, r.Listeners[0].Dropped)
+}

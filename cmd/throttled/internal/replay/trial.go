@@ -101,7 +101,7 @@ func (t *trial) datagram(l *listener, s *segment) {
 	switch {
 	case netx.Bogon(s.src):
 		r.Dropped["bogon"]++
-	case t.own(l.Protocol, s.src):
+	case t.own(l.Protocol, s.src) || s.src == s.dst:
 		r.Dropped["self"]++
 	case s.heard && !t.unlisted(l, s.src, l.PolicyOf(s.payload), &s.passed):
 	case s.headless:
