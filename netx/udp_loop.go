@@ -191,7 +191,8 @@ func (l *udpLoop) admit(ds []datagram) []datagram {
 func (l *udpLoop) request(d *datagram) engine.Request {
 	r := engine.Request{Endpoint: d.client, Policy: l.cfg.PolicyOf(d.payload), Bytes: d.size}
 	if l.cfg.UDP.LockoutRequires == LockoutEstablished {
-		s := l.table.byFlow[d.flow()]
+		f := d.flow()
+		s := l.table.of(&f)
 		r.NoLockout = s == nil || !s.answered
 	}
 	return r
@@ -292,7 +293,7 @@ func (l *udpLoop) sendAll(c upstreamConn, ps [][]byte) {
 // may be one more, or nil and why there is none.
 func (l *udpLoop) sessionOf(d *datagram, now int64) (*session, dropReason) {
 	f := d.flow()
-	if s := l.table.byFlow[f]; s != nil {
+	if s := l.table.of(&f); s != nil {
 		return s, 0
 	}
 	if l.draining.Load() {

@@ -46,15 +46,60 @@ type ended struct {
 
 // A sessionTable holds the sessions of one loop, guarded by the loop's mu.
 type sessionTable struct {
-	loop   *udpLoop
-	byFlow map[flow]*session
-	all    []*session // in no order, so that a sweep can go in steps
-	ended  []ended    // oldest first
+	loop  *udpLoop
+	all   []*session // in no order, so that a sweep can go in steps
+	ended []ended    // oldest first
+
+	// Most clients come through no proxy and send to the same address. They are
+	// told by their own alone, at less than half the cost (BenchmarkSessionOf).
+	usual    netip.Addr // the address
+	byClient map[netip.AddrPort]*session
+	byFlow   map[flow]*session // the others
 }
 
 func (t *sessionTable) init(l *udpLoop) {
 	t.loop = l
+	t.byClient = make(map[netip.AddrPort]*session)
 	t.byFlow = make(map[flow]*session)
+}
+
+func (t *sessionTable) isUsual(f *flow) bool {
+	return f.client == f.peer && f.local == t.usual && !f.to.IsValid()
+}
+
+// of is the session of a flow, nil where there is none.
+func (t *sessionTable) of(f *flow) *session {
+	if t.isUsual(f) {
+		return t.byClient[f.client]
+	}
+	return t.byFlow[*f]
+}
+
+func (t *sessionTable) add(s *session) {
+	if len(t.all) == 0 {
+		t.usual = s.local
+	}
+	if t.isUsual(&s.flow) {
+		t.byClient[s.client] = s
+	} else {
+		t.byFlow[s.flow] = s
+	}
+	s.index = len(t.all)
+	t.all = append(t.all, s)
+}
+
+func (t *sessionTable) remove(s *session) {
+	if t.isUsual(&s.flow) {
+		delete(t.byClient, s.client)
+	} else {
+		delete(t.byFlow, s.flow)
+	}
+	last := len(t.all) - 1
+	t.all[s.index] = t.all[last]
+	t.all[s.index].index = s.index
+	t.all[last] = nil
+	t.all = t.all[:last]
+	s.index = -1
 }
 
 // open gives a session its socket and takes it in.
@@ -67,9 +112,7 @@ func (t *sessionTable) open(s *session) (err error) {
 		s.conn.close()
 		return err
 	}
-	s.index = len(t.all)
-	t.all = append(t.all, s)
-	t.byFlow[s.flow] = s
+	t.add(s)
 	return nil
 }
 
@@ -120,13 +163,7 @@ func (t *sessionTable) endIdle(to int, deadline, now int64) int {
 // end takes a session out and puts its socket into quarantine.
 func (t *sessionTable) end(s *session, now int64) {
 	t.loop.path.unwatch(s)
-	delete(t.byFlow, s.flow)
-	last := len(t.all) - 1
-	t.all[s.index] = t.all[last]
-	t.all[s.index].index = s.index
-	t.all[last] = nil
-	t.all = t.all[:last]
-	s.index = -1
+	t.remove(s)
 	if len(t.ended) >= t.quarantineCap() {
 		t.closeOldest()
 	}
