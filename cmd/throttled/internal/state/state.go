@@ -174,8 +174,12 @@ func (k *Keeper) save() error {
 
 // replace puts a new file into the place of the one at path, if there is one.
 // Until it is whole and on the disk it has another name, always the same one, so
-// that processes that are killed leave no more than one behind.
+// that processes that are killed leave no more than one behind. A link at path
+// stays, and the file that it leads to is replaced.
 func replace(path string, content func(io.Writer) error) (err error) {
+	if file, err := filepath.EvalSymlinks(path); err == nil {
+		path = file
+	}
 	unfinished := path + ".tmp"
 	if err := os.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -216,6 +216,22 @@ func TestTheUnfinishedFileIsOurOwn(t *testing.T) {
 	assert.NoFileExists(t, path+".tmp")
 }
 
+// A link to a file on another disk stays one.
+func TestLinkStays(t *testing.T) {
+	folder, other := t.TempDir(), t.TempDir()
+	link, file := filepath.Join(folder, "state"), filepath.Join(other, "real")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Symlink(file, link))
+	want := []byte("content")
+	require.NoError(t, replace(link, func(w io.Writer) error { _, err := w.Write(want); return err }))
+	target, err := os.Readlink(link)
+	require.NoError(t, err)
+	assert.Equal(t, file, target)
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
 func TestSetInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		saves := 0
