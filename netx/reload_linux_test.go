@@ -124,17 +124,16 @@ func testReloadReplacesUDP(t *testing.T, on path) {
 		}
 	})
 	for i := range rounds {
-		before := g.Listeners()[0].Forwarded
+		before := back.Load()
 		require.NoError(t, g.Reload([]ListenerConfig{changed(udpTo("u", Echo), i)}, time.Hour))
 		require.Equal(t, at, g.Addrs()[0])
-		require.Eventually(t, func() bool { return g.Listeners()[0].Forwarded > before+100 }, settled, time.Millisecond)
+		// Answers to a session that has just ended are lost, as they always are.
+		require.Eventually(t, func() bool { return back.Load() > before+100 }, settled, time.Millisecond)
 	}
 	stop()
 	wg.Wait()
 	r := reportWhen(t, g, func(r ListenerReport) bool { return r.Packets == sent.Load() })
 	assert.Equal(t, sent.Load(), r.Forwarded, "%+v", r)
-	// An answer to a session that has just ended is lost, as it always is.
-	assert.LessOrEqual(t, sent.Load()-back.Load(), int64(rounds*clients))
 }
 
 // Connections of a listener that is replaced go on, and none that is made
