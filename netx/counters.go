@@ -82,6 +82,7 @@ type counters struct {
 	upstreamErrors   atomic.Int64
 
 	repliesSuppressed atomic.Int64
+	socketDropped     atomic.Int64 // by the kernel, those of the filter included
 }
 
 func (c *counters) drop(r dropReason) { c.dropped[r].Add(1) }
@@ -121,6 +122,7 @@ func (c *counters) addTo(r *ListenerReport) {
 	r.Replies += c.replies.Load()
 	r.ReplyBytes += c.replyBytes.Load()
 	r.RepliesSuppressed += c.repliesSuppressed.Load()
+	r.ReceiveBufferDropped += c.socketDropped.Load()
 	for i := range c.dropped {
 		reason := dropReason(i).String()
 		if n := c.dropped[i].Load(); n != 0 {

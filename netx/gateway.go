@@ -34,6 +34,11 @@ type ListenerReport struct {
 	Replies           int64 `json:"-"` // datagrams; of a TCP listener 0
 	ReplyBytes        int64 `json:"-"` // payload
 	RepliesSuppressed int64 `json:"-"` // datagrams that were not sent, for UDPOptions.MaxReplyRatio
+
+	// ReceiveBufferDropped are datagrams that the kernel dropped before they were
+	// read, as the receive buffer was full or a checksum wrong. They are not in
+	// Packets. It is 0 for TCP and on systems other than Linux.
+	ReceiveBufferDropped int64 `json:"-"`
 }
 
 // server is one listener of a gateway.

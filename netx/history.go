@@ -15,10 +15,11 @@ type history struct {
 	server server
 	ending []server       // have retired
 	past   ListenerReport // of those that have ended
+	lost   int64          // the most ReceiveBufferDropped that a report has had
 }
 
 func newHistory() *history {
-	return &history{past: ListenerReport{Dropped: map[string]int64{}, WouldDrop: map[string]int64{}}}
+	return &history{past: newReport(ListenerConfig{})}
 }
 
 // begin goes on with another server. Connections of those before it go by its
@@ -48,11 +49,16 @@ func (h *history) end(s server) {
 func (h *history) report() ListenerReport {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.server.report()
-	r.add(h.past)
+	before := newReport(ListenerConfig{})
+	before.add(h.past)
 	for _, s := range h.ending {
-		r.add(s.report())
+		before.add(s.report())
 	}
+	r := h.server.report() // after those that may have counted what its filter has dropped
+	r.add(before)
+	// What a filter drops meanwhile makes it less for a moment.
+	h.lost = max(h.lost, r.ReceiveBufferDropped)
+	r.ReceiveBufferDropped = h.lost
 	return r
 }
 
@@ -74,4 +80,5 @@ func (r *ListenerReport) add(o ListenerReport) {
 	r.Replies += o.Replies
 	r.ReplyBytes += o.ReplyBytes
 	r.RepliesSuppressed += o.RepliesSuppressed
+	r.ReceiveBufferDropped += o.ReceiveBufferDropped
 }

@@ -61,6 +61,7 @@ func (r *ListenerReport) addKernelDrops(f *kerneldrop.Filter) {
 	if packets == 0 {
 		return
 	}
+	r.ReceiveBufferDropped -= packets // which the socket has counted, too
 	r.Packets += packets
 	r.Bytes += bytes
 	r.Dropped[dropKernel.String()] += packets

@@ -31,7 +31,9 @@ type udpServer struct {
 
 	retiring, closing sync.Once
 
-	fullGate, headerGate, errorGate, ratioGate logGate
+	fullGate, headerGate, errorGate, ratioGate, bufferGate logGate
+
+	warned int64 // ReceiveBufferDropped that the log has told of; for the sweep of the first loop
 
 	// send passes datagrams to the upstream as upstreamConn.send does. Tests
 	// put another one in to see what the kernel rarely answers.
@@ -96,10 +98,24 @@ func (s *udpServer) active() int64          { return s.sessions.Load() }
 func (s *udpServer) report() ListenerReport {
 	r := newReport(s.cfg)
 	for _, l := range s.loops {
+		l.path.countDrops()
 		l.count.addTo(&r)
 	}
-	r.addKernelDrops(s.filter)
+	r.addKernelDrops(s.filter) // read last, so that none counts as one for want of room
 	return r
+}
+
+// warnDropped logs what has been dropped in the receive buffers since it last did.
+func (s *udpServer) warnDropped() {
+	dropped := s.report().ReceiveBufferDropped
+	if dropped <= s.warned {
+		return
+	}
+	if _, ok := s.bufferGate.pass(); ok {
+		s.log.Warn("the kernel has dropped datagrams before they were read: the receive buffer was full, or a checksum wrong",
+			"listener", s.cfg.Name, "dropped", dropped-s.warned)
+		s.warned = dropped
+	}
 }
 
 // retire ends the sessions; their sockets stay in quarantine.

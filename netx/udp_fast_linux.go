@@ -54,7 +54,8 @@ type fastPath struct {
 	epoll  int
 	ready  *os.File // the epoll descriptor
 	raw    syscall.RawConn
-	ended  atomic.Bool // for a goroutine that is never out of work
+	ended  atomic.Bool  // for a goroutine that is never out of work
+	drops  *socketDrops // nil until it is bound
 	done   sync.WaitGroup
 	events [replyEvents]unix.EpollEvent // of the goroutine alone
 
@@ -94,7 +95,8 @@ func newFastPath(l *udpLoop) (*fastPath, error) {
 }
 
 func (p *fastPath) bind(from udpPath) (err error) {
-	if old, takesOver := from.(*fastPath); takesOver {
+	old, takesOver := from.(*fastPath)
+	if takesOver {
 		p.listen, err = unix.FcntlInt(uintptr(old.listen), unix.F_DUPFD_CLOEXEC, 0)
 		err = os.NewSyscallError("fcntl", err)
 	} else {
@@ -103,11 +105,17 @@ func (p *fastPath) bind(from udpPath) (err error) {
 	if err != nil {
 		return err
 	}
+	if takesOver {
+		p.drops = old.drops
+	} else {
+		p.drops = newSocketDrops(p.listen, &p.loop.count.socketDropped)
+	}
 	return p.await(p.listen)
 }
 
 func (p *fastPath) serve() {
 	p.loop.useFilter(p.listen)
+	p.drops.pass(p.listen, &p.loop.count.socketDropped)
 	p.done.Go(p.run)
 }
 
@@ -118,11 +126,16 @@ func (p *fastPath) stop() {
 }
 
 func (p *fastPath) close() {
+	if p.drops != nil {
+		p.drops.leave(p.listen)
+	}
 	if p.listen >= 0 {
 		_ = unix.Close(p.listen)
 	}
 	_ = p.ready.Close()
 }
+
+func (p *fastPath) countDrops() { p.drops.read() }
 
 // drain relays what waits at the listening socket, and says whether there may
 // be more.

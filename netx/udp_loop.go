@@ -55,6 +55,8 @@ type udpPath interface {
 	dial(header []byte) (upstreamConn, error)
 	watch(*session) error
 	unwatch(*session)
+	// countDrops brings counters.socketDropped up to date, on systems that say.
+	countDrops()
 }
 
 // An upstreamConn is the socket of a session to the upstream.
@@ -131,6 +133,9 @@ func (l *udpLoop) sweep() {
 		case <-tick.C:
 			l.table.sweep(l.now())
 			l.self.of(UDP).refresh()
+			if l == l.loops[0] { // speaks for all
+				l.warnDropped()
+			}
 		}
 	}
 }
