@@ -54,6 +54,8 @@ var (
 		"Datagrams or connections that a dry run let through.", "listener", "reason")
 	suppressed = describe("replies_suppressed_total",
 		"Datagrams to clients that were not sent, for udp.max_reply_ratio.", "listener")
+	bufferDropped = describe("receive_buffer_dropped_total",
+		"Datagrams that the kernel dropped unread, for want of room in the receive buffer or for a wrong checksum.", "listener")
 	sessions = describe("sessions_active",
 		"UDP sessions that are open.", "listener")
 	connections = describe("connections_active",
@@ -83,8 +85,8 @@ type gateway struct{ source Source }
 // Describe implements prometheus.Collector.
 func (g gateway) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		packets, bytes, dropped, wouldDrop, suppressed, sessions, connections, endpoints, endpointsPeak,
-		lockedEndpoints, lockouts, evicted, refillRatio, reloadSuccess, restarts,
+		packets, bytes, dropped, wouldDrop, suppressed, bufferDropped, sessions, connections, endpoints,
+		endpointsPeak, lockedEndpoints, lockouts, evicted, refillRatio, reloadSuccess, restarts,
 	} {
 		ch <- d
 	}
@@ -125,6 +127,7 @@ func collectListener(ch chan<- prometheus.Metric, l netx.ListenerReport) {
 		gauge(ch, connections, float64(l.ConnectionsActive), l.Name)
 	} else {
 		count(ch, suppressed, l.RepliesSuppressed, l.Name)
+		count(ch, bufferDropped, l.ReceiveBufferDropped, l.Name)
 		gauge(ch, sessions, float64(l.SessionsActive), l.Name)
 	}
 }

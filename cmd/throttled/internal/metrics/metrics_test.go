@@ -19,7 +19,8 @@ func listeners() []netx.ListenerReport {
 	return []netx.ListenerReport{
 		{
 			Name: "game", Protocol: "udp", Packets: 10, Bytes: 1000, Forwarded: 6, Replies: 5, ReplyBytes: 500, RepliesSuppressed: 6,
-			Dropped: map[string]int64{"soft_throttle": 3, "kernel": 1}, SessionsActive: 2,
+			ReceiveBufferDropped: 8,
+			Dropped:              map[string]int64{"soft_throttle": 3, "kernel": 1}, SessionsActive: 2,
 		},
 		{
 			Name: "web", Protocol: "tcp", Packets: 4, Bytes: 40, Forwarded: 4, ReplyBytes: 400,
@@ -77,6 +78,7 @@ func TestEveryMetric(t *testing.T) {
 		`throttled_dropped_total{listener="web",reason="queue_full"} 0`,
 		`throttled_would_drop_total{listener="web",reason="hard_lockout"} 2`,
 		`throttled_replies_suppressed_total{listener="game"} 6`,
+		`throttled_receive_buffer_dropped_total{listener="game"} 8`,
 		`throttled_endpoints 7`,
 		`throttled_endpoints_peak 9`,
 		`throttled_locked_endpoints 2`,
@@ -90,7 +92,7 @@ func TestEveryMetric(t *testing.T) {
 	}
 	assert.Subset(t, got, want)
 	reasons := 2 * 2 * len(netx.DropReasons()) // dropped and would-drop, of two listeners
-	assert.Len(t, got, 8+reasons+11)
+	assert.Len(t, got, 8+reasons+12)
 	assert.Contains(t, text, "\ngo_goroutines ")
 	assert.Contains(t, text, "\nprocess_open_fds ")
 
