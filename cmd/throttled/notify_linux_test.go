@@ -87,3 +87,15 @@ func TestServiceManagerOfAFailure(t *testing.T) {
 	}))
 	assert.ErrorIs(t, err, unix.EAGAIN, "a message")
 }
+
+// A service manager that has stopped reading keeps no signal from being obeyed.
+func TestServiceManagerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	m := newManager(t)
+	cmd := command(append([]string{"run"}, anyPort...)...)
+	cmd.Env = append(cmd.Env, m.env, "WATCHDOG_USEC=2000")
+	g := launch(t, cmd, nil)
+	g.waitLog("the service manager cannot be reached")
+	g.signal(syscall.SIGINT)
+	g.ended(patience)
+}

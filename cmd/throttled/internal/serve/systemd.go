@@ -3,6 +3,8 @@ package serve
 import (
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -31,12 +33,33 @@ func newSupervisor(log *slog.Logger) *supervisor {
 
 // tell sends a message, whose lines are VARIABLE=value.
 func (s *supervisor) tell(lines ...string) {
-	_, err := daemon.SdNotify(false, strings.Join(lines, "\n"))
+	err := notify(strings.Join(lines, "\n"))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil && s.fault.due() {
 		s.log.Warn("the service manager cannot be reached", "error", err)
 	}
+}
+
+// notifyWait is how long a message may wait for a service manager that does not
+// read. daemon.SdNotify waits for ever, and with it whoever is to obey signals.
+const notifyWait = 100 * time.Millisecond
+
+func notify(message string) error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetWriteDeadline(time.Now().Add(notifyWait)); err != nil {
+		return err
+	}
+	_, err = c.Write([]byte(message))
+	return err
 }
 
 // reloading says that another configuration is about to come into force, of which
