@@ -1,9 +1,8 @@
 // Package admin serves the state of a running gateway over HTTP: whether it
 // lives, whether it takes sessions, its report and its configuration, who is
 // throttled and why. It takes bans and lifts them, and has the gateway reloaded
-// and drained. It listens on the loopback
-// interface or a unix socket; anything else needs a token, which the
-// configuration sees to.
+// and drained. It listens on the loopback interface or a unix socket; anything
+// else needs a token, which the configuration sees to.
 package admin
 
 import (
