@@ -55,6 +55,11 @@ type beginning struct {
 	kept     []byte
 }
 
+// late says whether a header that has not come is none.
+func (b *beginning) late(now int64) bool {
+	return now-b.since > int64(cmp.Or(b.listener.Proxy.Timeout, netx.DefaultProxyTimeout))
+}
+
 // start opens a connection, unless its client is yet to be named.
 func (c *connection) start(j judge, l *listener, now int64) {
 	heard := l.hears(c.from.Addr())
@@ -93,10 +98,10 @@ func (c *connection) begin(j judge, kept []byte, n int, now int64) int {
 func (c *connection) hear(j judge, now int64) int {
 	b := c.beginning
 	h, size, err := netx.ParseProxyHeader(netx.TCP, b.kept)
-	switch late := now-b.since > int64(cmp.Or(b.listener.Proxy.Timeout, netx.DefaultProxyTimeout)); {
-	case err == proxyproto.ErrIncomplete && len(b.kept) == b.bytes && !late:
+	switch {
+	case err == proxyproto.ErrIncomplete && len(b.kept) == b.bytes && !b.late(now):
 		return 0
-	case err != nil || late:
+	case err != nil || b.late(now):
 		b.listener.cut(err, len(b.kept), b.bytes)
 		c.end()
 		return 0

@@ -103,6 +103,20 @@ func TestProxyHeadersThatWereNotCaptured(t *testing.T) {
 	assert.Contains(t, r.Warnings[0], "1 PROXY headers were not captured whole")
 }
 
+// A connection that says nothing counts once its header is late, also at the end of
+// the capture; until then nobody knows.
+func TestProxyHeadersThatDoNotCome(t *testing.T) {
+	r := replayed(t, behindProxy, raw(t,
+		stamped{data: stream(t, "10.0.0.1:1", v4server, "S", 7, 0)},
+		stamped{data: stream(t, "203.0.113.1:1", v4server, "S", 7, 0)},
+		stamped{data: stream(t, "10.0.0.2:1", v4server, "S", 7, 0), at: 2*time.Second + 1},
+	))
+	l := r.Listeners[0]
+	assert.EqualValues(t, 2, l.Packets)
+	assert.EqualValues(t, 1, l.Forwarded)
+	assert.Equal(t, map[string]int64{"proxy_header": 1}, l.Dropped)
+}
+
 // A header to the upstream takes room from the payload.
 func TestProxyHeadersToTheUpstream(t *testing.T) {
 	const yaml = `

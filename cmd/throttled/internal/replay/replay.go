@@ -100,6 +100,7 @@ func newTraffic(c *config.Config, j judge) *traffic {
 
 // result is what has been counted.
 func (t *traffic) result() *Result {
+	t.streams.finish(t.now)
 	r := &Result{Capture: t.capture, Warnings: []string{}}
 	for _, l := range t.listeners.all {
 		r.Listeners = append(r.Listeners, l.report)

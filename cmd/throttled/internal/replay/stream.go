@@ -83,6 +83,15 @@ func (s *segment) after(next uint32) []byte {
 	return nil
 }
 
+// finish ends those whose PROXY header was late when the capture ended.
+func (st *streams) finish(now int64) {
+	for _, c := range st.open {
+		if c.beginning != nil && c.beginning.late(now) {
+			c.end()
+		}
+	}
+}
+
 // sweep forgets who has not been heard of for long.
 func (st *streams) sweep(now int64) {
 	if now-st.swept < int64(sweepEvery) {
