@@ -37,9 +37,6 @@ func (t *Table) Filter(id engine.PolicyID) (*Filter, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.failed {
-		return f, nil
-	}
 	t.filters[f] = struct{}{}
 	if err := t.setGates(); err != nil {
 		t.fail(err)

@@ -178,10 +178,11 @@ func (t *Table) changed(p netip.Prefix, lifted bool) {
 	}
 }
 
-// setGates follows what is said of the policies.
+// setGates follows what is said of the policies, and lets everything pass at the
+// end.
 func (t *Table) setGates() (err error) {
 	for f := range t.filters {
-		err = errors.Join(err, f.setGate(!t.engine.DryRun(f.policy)))
+		err = errors.Join(err, f.setGate(!t.failed && !t.engine.DryRun(f.policy)))
 	}
 	return err
 }
@@ -263,15 +264,7 @@ func (t *Table) fail(err error) {
 		return
 	}
 	t.failed = true
-	t.log.Warn("kernel drop has ended, user space drops", "error", errors.Join(err, t.shut()))
-}
-
-// shut lets everything pass.
-func (t *Table) shut() (err error) {
-	for f := range t.filters {
-		err = errors.Join(err, f.setGate(false))
-	}
-	return err
+	t.log.Warn("kernel drop has ended, user space drops", "error", errors.Join(err, t.setGates()))
 }
 
 // Close ends the copying and frees the maps; filters that are still on a socket
@@ -285,7 +278,7 @@ func (t *Table) Close() (err error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.failed = true
-		err = errors.Join(t.shut(), t.closeMaps())
+		err = errors.Join(t.setGates(), t.closeMaps())
 	})
 	return err
 }

@@ -105,6 +105,23 @@ func TestMapThatFails(t *testing.T) {
 	require.True(t, e.Unban(prefix("192.0.2.1/32")))
 	verdicts(t, f, map[string]bool{"192.0.2.1": false, "192.0.2.2": false})
 	require.Contains(t, log.String(), "kernel drop has ended")
+	verdicts(t, newFilter(t, table, 0), map[string]bool{"192.0.2.1": false, "192.0.2.2": false})
+}
+
+// So it does where new policies are what it cannot follow.
+func TestMapThatFailsAtNewPolicies(t *testing.T) {
+	e := newEngine(t, engine.Config{}, 1, time.Hour)
+	other, _ := e.Policy("other")
+	table := newTable(t, Config{Engine: e})
+	f, g := newFilter(t, table, 0), newFilter(t, table, other)
+	lockOut(t, f, "192.0.2.1")
+	lockOut(t, g, "192.0.2.1")
+	table.mu.Lock()
+	require.NoError(t, table.endpoints.Freeze())
+	table.mu.Unlock()
+	require.NoError(t, e.SetPolicies(e.Config().Default, nil))
+	verdicts(t, f, map[string]bool{"192.0.2.1": false})
+	verdicts(t, g, map[string]bool{"192.0.2.1": false})
 }
 
 func TestConfigErrors(t *testing.T) {
