@@ -1,6 +1,7 @@
 package netx
 
 import (
+	"errors"
 	"log/slog"
 
 	"github.com/seed-ee4278a0/throttled/netx/kerneldrop"
@@ -43,8 +44,8 @@ func (s *udpServer) useFilter(fd int) {
 		return
 	}
 	err := s.filter.Attach(fd)
-	if s.filter == nil {
-		err = kerneldrop.Detach(fd)
+	if s.filter == nil || err != nil {
+		err = errors.Join(err, kerneldrop.Detach(fd))
 	}
 	if err != nil {
 		warnNoKernelDrop(s.log.With("listener", s.cfg.Name), err)
