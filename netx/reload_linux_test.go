@@ -268,6 +268,25 @@ func testReloadIsAllOrNothing(t *testing.T, on path) {
 	require.NoError(t, g.Reload([]ListenerConfig{b, at(udpTo("n", Echo), free)}, 0), "the address of those that failed is free")
 }
 
+// Listeners that were to take over sockets, and do not come to it, leave them to
+// those who have them.
+func TestReloadUndone(t *testing.T) { onEachPath(t, testReloadUndone) }
+
+func testReloadUndone(t *testing.T, on path) {
+	a, b := udpTo("a", Echo), tcpTo("b", Echo)
+	g := on.startOn(t, nil, a, b)
+	c := &change{Gateway: g, now: *g.listeners.Load()}
+	require.NoError(t, c.compare([]ListenerConfig{changed(a, 1), changed(b, 1)}))
+	g.mu.Lock()
+	require.NoError(t, c.prepare())
+	require.NoError(t, c.undo())
+	g.mu.Unlock()
+	for range 2 {
+		exchange(t, dialUDP(t, "", g.Addrs()[0]), []byte("x"))
+		require.NoError(t, fateOf(g.Addrs()[1].String(), "127.0.0.1"))
+	}
+}
+
 // A listener that stays learns of the addresses of those that come and go.
 func TestReloadAndOwnAddresses(t *testing.T) {
 	up := manualUpstream(t, "127.0.0.1:0")

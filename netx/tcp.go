@@ -66,6 +66,7 @@ type tcpServer struct {
 
 	accepting sync.WaitGroup
 
+	begun             bool
 	retiring, closing sync.Once
 
 	fullGate, headerGate, upstreamGate logGate
@@ -119,6 +120,7 @@ func (s *tcpServer) bind(before server) error {
 }
 
 func (s *tcpServer) begin() {
+	s.begun = true
 	_ = s.listener.socket.SetDeadline(time.Time{})
 	s.accepting.Go(s.accept)
 	s.relays.Go(s.watchRelays)
@@ -143,15 +145,17 @@ func (s *tcpServer) drain() {
 	s.places.Close()
 }
 
-// retire leaves those alone who are here, those who wait for a place too.
+// retire leaves those alone who are here, those who wait for a place too. One that
+// has not begun leaves the socket alone, from which another one may still accept.
 func (s *tcpServer) retire() {
 	s.retiring.Do(func() {
-		if s.listener == nil {
-			return
+		if s.begun {
+			_ = s.listener.socket.SetDeadline(time.Unix(1, 0))
+			s.accepting.Wait()
 		}
-		_ = s.listener.socket.SetDeadline(time.Unix(1, 0))
-		s.accepting.Wait()
-		s.listener.close()
+		if s.listener != nil {
+			s.listener.close()
+		}
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 type plainPath struct {
 	loop    *udpLoop
 	listen  *shared[*net.UDPConn] // nil until it is bound
+	serves  bool                  // so that nobody else reads it
 	clients sync.WaitGroup
 	replies sync.WaitGroup
 	whole   []byte // a datagram and its header; guarded by the loop's mu
@@ -42,6 +43,7 @@ func (p *plainPath) bind(from udpPath) error {
 }
 
 func (p *plainPath) serve() {
+	p.serves = true
 	_ = p.listen.socket.SetReadDeadline(time.Time{})
 	p.clients.Go(p.fromClients)
 }
@@ -55,7 +57,7 @@ func udpNetwork(a netip.AddrPort) string {
 }
 
 func (p *plainPath) stop() {
-	if p.listen != nil {
+	if p.serves {
 		_ = p.listen.socket.SetReadDeadline(time.Unix(1, 0))
 	}
 	p.clients.Wait()
