@@ -115,9 +115,11 @@ func (c *change) compare(listeners []ListenerConfig) error {
 		l := &served{want: want, cfg: want}
 		c.next, c.fresh = append(c.next, l), append(c.fresh, l)
 	}
+	free := slices.DeleteFunc(slices.Clone(c.now), func(old *served) bool { return !c.leaves(old) })
 	for _, l := range c.fresh {
-		if i := slices.IndexFunc(c.now, func(old *served) bool { return c.leaves(old) && l.follows(old) }); i >= 0 {
-			l.before = c.now[i]
+		if i := slices.IndexFunc(free, l.follows); i >= 0 {
+			l.before = free[i]
+			free = slices.Delete(free, i, i+1)
 		}
 	}
 	return c.lookUp()

@@ -138,3 +138,19 @@ func TestReloadOverlapOnPlainPath(t *testing.T) {
 	require.ErrorIs(t, g.Reload([]ListenerConfig{a}, 0), syscall.EADDRINUSE)
 	exchange(t, dialUDP(t, "", at), []byte("x"))
 }
+
+// One address is taken over once, also where two listeners want it: the one whose
+// port is any, and one that names the port which that has got.
+func TestReloadOfAnAddressThatTwoWant(t *testing.T) {
+	for _, proto := range []Protocol{UDP, TCP} {
+		t.Run(proto.String(), func(t *testing.T) {
+			a, b := udpTo("a", Echo), udpTo("b", Echo)
+			a.Protocol, b.Protocol = proto, proto
+			g := fast.startOn(t, nil, a)
+			b.Listen = g.Addrs()[0]
+			require.ErrorContains(t, g.Reload([]ListenerConfig{changed(a, 1), b}, 0), "listener b: "+proto.String())
+			require.NoError(t, g.Reload([]ListenerConfig{b, changed(a, 1)}, 0))
+			require.NotEqual(t, g.Addrs()[0], g.Addrs()[1])
+		})
+	}
+}
