@@ -29,7 +29,7 @@ func TestOwnWithinIsAsIfAlone(t *testing.T) {
 				at.Refill = at.Now
 				n := r.Int64N(120)
 				if r.IntN(3) > 0 {
-					rule.Doubt(&h, at)
+					h.Doubt()
 					rule.Take(&s, &h, at, n)
 					continue
 				}
@@ -52,4 +52,18 @@ func TestOwnWithinIsAsIfAlone(t *testing.T) {
 		})
 	}
 	assert.False(t, (*History)(nil).Doubted())
+}
+
+// Budgets that began empty and are full by now are his in full.
+func TestOwnWithinOfBudgetsThatBeganEmpty(t *testing.T) {
+	empty := tokenbucket.Limit{Capacity: 5, RefillPerSecond: 1, Initial: tokenbucket.Empty}
+	rule, err := Policy{Packets: empty, Bytes: &empty}.Compile()
+	require.NoError(t, err)
+	h := rule.NewHistory(Instant{})
+	at := Instant{Now: int64(time.Minute), Refill: int64(time.Minute)}
+	h.Doubt()
+	for range 5 {
+		require.True(t, rule.OwnWithin(&h, at, 1))
+	}
+	require.False(t, rule.OwnWithin(&h, at, 0))
 }

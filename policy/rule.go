@@ -35,8 +35,8 @@ type History struct {
 	violations  uint32 // in the window, which is open where this is not 0
 	lockouts    uint32 // in a row
 
-	// What the budgets would hold, had nobody else been charged since the first
-	// Doubt.
+	// What the budgets would hold, had they been full at the first Doubt, and nobody
+	// else been charged since.
 	ownPackets, ownBytes tokenbucket.Bucket
 	doubted              bool
 }
@@ -123,22 +123,14 @@ func (r *Rule) Take(s *State, h *History, at Instant, n int64) Decision {
 
 // Doubt comes before a packet that somebody else may have sent in the name of the
 // endpoint. From the first one on OwnWithin is to be asked about all others.
-func (r *Rule) Doubt(h *History, at Instant) {
-	if h.doubted {
-		return
-	}
-	h.doubted, h.ownPackets = true, r.packets.New(at.Refill)
-	if r.hasBytes {
-		h.ownBytes = r.bytes.New(at.Refill)
-	}
-}
+func (h *History) Doubt() { h.doubted = true }
 
 // Doubted reports whether there was a Doubt. h may be nil.
 func (h *History) Doubted() bool { return h != nil && h.doubted }
 
 // OwnWithin charges a packet of the endpoint itself, whatever was decided on it, and
-// reports whether it would have passed had nobody else been charged since the first
-// Doubt. A denial is then not to be handed on to [Rule.Escalate].
+// reports whether it would have passed had the budgets been full at the first Doubt,
+// and nobody else been charged since. A denial is then not to be handed on to [Rule.Escalate].
 func (r *Rule) OwnWithin(h *History, at Instant, n int64) bool {
 	if !r.packets.Has(h.ownPackets, at.Refill, 1) || r.hasBytes && !r.bytes.Has(h.ownBytes, at.Refill, n) {
 		return false

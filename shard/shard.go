@@ -197,7 +197,7 @@ func (s *shard) dropHistory(e *entry) {
 // far as they would have come without it.
 func (s *shard) decide(rule *policy.Rule, e *entry, at policy.Instant, a *Ask) policy.Decision {
 	if a.Soft && rule.Escalates() {
-		rule.Doubt(s.needHistory(e), at)
+		s.needHistory(e).Doubt()
 	}
 	h := s.history(e)
 	d := rule.Take(&e.state, h, at, a.Bytes)
