@@ -53,7 +53,8 @@ func (s *sink) serve(c *net.TCPConn, rate float64, burst int64) {
 // Everything that was sent far over the limit arrives, at the rate of the
 // limit, though the client has long stopped sending. C92
 func TestTCPPausesOverTheByteLimit(t *testing.T) {
-	const rate, burst, total = 2 << 20, 128 << 10, 128<<10 + 3<<20
+	// Whoever is kept from the processor for as long as burst/rate does lose tokens.
+	const rate, burst, total = 2 << 20, 1 << 20, 1<<20 + 3<<20
 	s := &sink{ended: make(chan error, 1)}
 	upstream := upstreamTCP(t, func(c *net.TCPConn) { s.serve(c, rate, burst) })
 	g, report := startTCPOn(t, engineOf(t, bytesPerSecond(rate, burst)), 0, upstream, TCPOptions{})
@@ -137,8 +138,8 @@ func TestTCPByteLimitIsOneWay(t *testing.T) {
 func TestTCPPauseIsNotIdle(t *testing.T) {
 	s := &sink{ended: make(chan error, 1)}
 	upstream := upstreamTCP(t, func(c *net.TCPConn) { s.serve(c, 0, 1<<20) })
-	e := engineOf(t, bytesPerSecond(4, 1)) // a byte each 250 ms
-	g, report := startTCPOn(t, e, 0, upstream, TCPOptions{IdleTimeout: 100 * time.Millisecond})
+	e := engineOf(t, bytesPerSecond(1, 1)) // so that it waits for half a second at first
+	g, report := startTCPOn(t, e, 0, upstream, TCPOptions{IdleTimeout: 400 * time.Millisecond})
 	c := dialTCP(t, g.Addrs()[0].String())
 	_, err := c.Write([]byte("abc"))
 	require.NoError(t, err)
