@@ -3,6 +3,7 @@ package netx
 import (
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -11,13 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// ownPorts counts up, from anywhere, so that no two addresses of a test are the same.
+var (
+	ownPorts     atomic.Uint32
+	ownPortsFrom = rand.Uint32N(12_000)
+)
+
 // ownAddr is an address whose port nobody has, nor gets while a test lets go of it
 // or wants it on all addresses: not one of those that the kernel gives to clients
 // (ip_local_port_range), who may have any on another address of the loopback net.
 func ownAddr(t *testing.T, proto Protocol) netip.AddrPort {
 	t.Helper()
 	for range 1000 {
-		port := uint16(20_000 + rand.IntN(12_000))
+		port := uint16(20_000 + (ownPortsFrom+ownPorts.Add(1))%12_000)
 		if lock, err := lockAddr(proto, netip.AddrPortFrom(netip.IPv4Unspecified(), port), false); err == nil {
 			lock.release()
 			return loopback(port)
