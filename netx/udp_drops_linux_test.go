@@ -87,7 +87,7 @@ func TestReceiveBufferDrops(t *testing.T) {
 				want = 0
 			}
 			require.Equal(t, want, r.ReceiveBufferDropped)
-			require.Equal(t, r, g.Listeners()[0], "asked again")
+			require.Equal(t, want, g.Listeners()[0].ReceiveBufferDropped, "asked again")
 		}
 		if on == plain {
 			return
