@@ -22,7 +22,7 @@ run: build ## run the gateway on its embedded default
 package: ## build dist/*.deb and dist/*.rpm for machines like this
 	GO="$(GO)" cmd/throttled/packaging/build.sh
 package-test: ## test dist/*.deb: what it holds, and its service under a systemd in namespaces; as root
-	$(GO) test -tags package -count=1 ./cmd/throttled/packaging
+	$(GO) test -tags package -count=1 -v ./cmd/throttled/packaging
 test: ## run all tests
 	$(GO) test -shuffle=on ./... && cd bench && $(GO) test -shuffle=on ./...
 race: ## run all tests under the race detector, one package at a time: some load all cores

@@ -61,7 +61,7 @@ func FuzzAppend(f *testing.F) {
 		s, ok := netip.AddrFromSlice(src)
 		d, ok2 := netip.AddrFromSlice(dst)
 		if !ok || !ok2 {
-			t.Skip()
+			return // no addresses
 		}
 		h := proxyproto.Header{
 			Source:      netip.AddrPortFrom(s.Unmap(), srcPort),

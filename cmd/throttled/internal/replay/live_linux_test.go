@@ -17,6 +17,22 @@ import (
 	"github.com/seed-ee4278a0/throttled/netx"
 )
 
+// startLive is the gateway of a configuration, and what decides there.
+func startLive(t *testing.T, yaml string) (*netx.Gateway, *engine.Engine) {
+	t.Helper()
+	c := parsed(t, yaml)
+	e, err := engine.New(c.Engine)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	require.NoError(t, e.Deny(c.Deny...))
+	listeners, err := c.Gateway(e)
+	require.NoError(t, err)
+	g, err := netx.StartGateway(netx.GatewayConfig{Engine: e, Listeners: listeners})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.Close()) })
+	return g, e
+}
+
 // The gateway itself and a replay of what was sent to it agree on every count, for
 // each endpoint too: in earnest, in dry runs of a listener and of a policy, with
 // policies by opcode and a list of the denied (C96, C112). Nothing refills, so that
@@ -35,16 +51,7 @@ listeners:
   - {name: trial, protocol: udp, listen: "127.0.0.1:%d", upstream: echo, udp: {max_datagram: 900}, dry_run: true,
      opcodes: {offset: 2, policies: {2: status, 3: chat}}}
 `
-	c := parsed(t, fmt.Sprintf(yaml, 0, 0))
-	e, err := engine.New(c.Engine)
-	require.NoError(t, err)
-	defer e.Close()
-	require.NoError(t, e.Deny(c.Deny...))
-	ls, err := c.Gateway(e)
-	require.NoError(t, err)
-	g, err := netx.StartGateway(netx.GatewayConfig{Engine: e, Listeners: ls})
-	require.NoError(t, err)
-	defer g.Close()
+	g, e := startLive(t, fmt.Sprintf(yaml, 0, 0))
 
 	random := rand.New(rand.NewPCG(3, 4))
 	var packets []stamped

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-ee4278a0/throttled/engine"
 	"github.com/seed-ee4278a0/throttled/netx"
 )
 
@@ -44,16 +43,7 @@ listeners:
   - {name: game, protocol: udp, listen: "127.0.0.1:%d", upstream: echo, udp: {max_datagram: 20},
      proxy_protocol: {accept_from: [127.0.1.0/30]}%s}
 `
-	c := parsed(t, fmt.Sprintf(yaml, 0, more))
-	e, err := engine.New(c.Engine)
-	require.NoError(t, err)
-	defer e.Close()
-	require.NoError(t, e.Deny(c.Deny...))
-	ls, err := c.Gateway(e)
-	require.NoError(t, err)
-	g, err := netx.StartGateway(netx.GatewayConfig{Engine: e, Listeners: ls})
-	require.NoError(t, err)
-	defer g.Close()
+	g, e := startLive(t, fmt.Sprintf(yaml, 0, more))
 
 	random := rand.New(rand.NewPCG(5, 6))
 	var packets []stamped
@@ -110,16 +100,7 @@ listeners:
 		"\r\n\r\n", "PROXY TCP4 198.51.100.3 192.0.2.1 1000 80\r\n", "PROXY TCP4 198.51.100.4 192.0.2.1 1000 80\r\n", "PROXY TCP6 2001:db8::1 2001:db8::2 1000 80\r\n",
 	}
 	for _, dry := range []bool{false, true} {
-		c := parsed(t, fmt.Sprintf(yaml, 0, dry))
-		e, err := engine.New(c.Engine)
-		require.NoError(t, err)
-		defer e.Close()
-		require.NoError(t, e.Deny(c.Deny...))
-		ls, err := c.Gateway(e)
-		require.NoError(t, err)
-		g, err := netx.StartGateway(netx.GatewayConfig{Engine: e, Listeners: ls})
-		require.NoError(t, err)
-		defer g.Close()
+		g, _ := startLive(t, fmt.Sprintf(yaml, 0, dry))
 
 		random := rand.New(rand.NewPCG(7, 8))
 		var packets []stamped
